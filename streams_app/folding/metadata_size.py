@@ -16,21 +16,13 @@ MAX_PARTITIONS: Final = 9_999
 def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
     """Return the maximum size of commit metadata with the positions of these folds, in bytes.
 
-    Args:
-        names: Names of all folds of one source.
-        latest: Names of the folds with ``start = "latest"``, whose positions also store a partition count.
+    The positions of the folds in ``latest``, which have ``start = "latest"``, also store a partition count.
     """
     return len(text_of(MAX_OFFSET, dict.fromkeys(names, MAX_OFFSET), dict.fromkeys(latest, str(MAX_PARTITIONS))))
 
 
 def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> str | None:
-    """Return an error text if the positions of these folds may exceed the size of commit metadata; None if they fit.
-
-    Args:
-        source: Source topic of the folds.
-        names: Names of the folds.
-        latest: Names of the folds with ``start = "latest"``, whose positions also store a partition count.
-    """
+    """Return an error text if the positions of these folds may exceed the size of commit metadata; None if they fit."""
     most = metadata_bytes(names, latest)
     if most <= MAX_METADATA_BYTES:
         return None

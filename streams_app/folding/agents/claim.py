@@ -24,12 +24,7 @@ UNKNOWN_RECORD: Final = Fingerprint(0, OTHER)
 
 
 def is_recreated(folded: str, present: str) -> bool:
-    """Return whether a topic was recreated since its events were folded, by comparing two topic ids (pure).
-
-    Args:
-        folded: Id of the topic whose events were folded; "" if the state contains no id yet, so that it is unknown.
-        present: Id of the present topic; "" if the broker provides none, so that a recreated topic cannot be detected.
-    """
+    """Return whether the topic was recreated: its id when events were folded differs from the present one; "" is unknown."""
     return bool(folded and present and folded != present)
 
 
@@ -41,12 +36,9 @@ def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogErro
 
 
 async def check_log(shard: Shard, claim: Claim) -> None:
-    """Raise an error if the source topic was recreated since its events were folded, which the topic id in Redis shows.
+    """Raise OtherLogError if the source topic was recreated since its events were folded, which the topic id in Redis shows.
 
     Call this before the first commit: a watermark of the former log that is committed afterwards would count as one of the new log.
-
-    Raises:
-        OtherLogError: The topic was deleted and recreated.
     """
     if is_recreated(await shard.store.topic_id(), claim.topic_id):
         raise topic_recreated_error(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
@@ -81,15 +73,10 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
     time at which the broker was asked.
 
     Args:
-        shard: The shard, which was just claimed.
-        emitter: Emitter of the shard.
-        claim: The claim of its partition.
         begin: Position of the fold at the claim. Skipped events count as lost only from this offset on, and only above the fence.
-        metrics: Metrics of the worker, which count lost events.
 
     Raises:
         OtherLogError: The log no longer contains the folded events.
-        FencedError: Another owner has claimed the shard meanwhile.
     """
     bounds = await claim.log_bounds_now()
     # The end that a broker returns may be too low: the embedded one returns the first record of the last batch. Only a reader that
@@ -107,10 +94,9 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """Check whether the broker has lost folded events; return None if it has lost none.
+    """Return the first offset that the broker has lost of the folded events, after lowering the position in the next commit to it.
 
-    The broker may give the lost offsets to other events. So if it has lost some, this function lowers the position of the fold in
-    the next commit to the first of these offsets, and returns that offset: folding must continue there.
+    Folding must continue there, because the broker may give the lost offsets to other events. Return None if none is lost.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
@@ -135,13 +121,7 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
 def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
     """Log a warning that Redis has lost its state, if a shard whose state is new was folded before.
 
-    The shard was folded before if ``had_state`` is True, or if the last commit has a position of the fold after the beginning of
-    the log.
-
-    Args:
-        shard: The shard, whose state was just created.
-        claim: The claim of its partition.
-        had_state: Whether this process has claimed the shard before.
+    It was if this process has claimed it before (``had_state``), or if the last commit is after the beginning of the log.
     """
     if had_state or (claim.committed is not None and claim.committed.offset > claim.log_bounds.begin):
         logger.warning(
@@ -151,10 +131,7 @@ def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
 
 
 async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, metrics: Metrics) -> None:
-    """Skip offsets below ``begin``, which retention has removed; report the events among them that were never folded.
-
-    The open groups are emitted before the fence moves.
-    """
+    """Skip offsets below ``begin``, which retention has removed; report the events among them that were never folded."""
     lost_from = max(shard.fence + 1, position)
     if lost_from < begin:
         logger.error(
@@ -174,10 +151,8 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
     count is stored as metadata of each position of the fold.
 
     Args:
-        partition: Number of the claimed partition, in which the fold has no position.
         in_others: Positions of the fold in the other partitions, see
             :meth:`streams_app.delivery.claim.Claim.offsets_in_other_partitions`.
-        present: Number of partitions the source has now.
 
     Returns:
         The lowest count in the positions. A position without a count counts as 0, so that the claimed partition counts as added

@@ -35,16 +35,8 @@ class FoldContext:
     """Clients, clocks and settings that the processors of all folds in a worker share.
 
     Attributes:
-        settings: Settings of the application.
-        scripts: The Lua scripts of shards.
-        producer: Producer of records and dead letters, which waits for their acknowledgement.
         clock: Wall clock; while it differs too much from the time of Redis, an estimate of the time of Redis.
-        metrics: Metrics of the worker.
-        status: What the worker waits for, as health checks report it.
-        claimed_shards: The shards that the worker owns, and their snapshots.
-        statistics: Statistics of the windows, by fold name.
         tracing: Starts spans; None if tracing is off.
-        event_contexts: Trace contexts of the events in open groups.
     """
 
     settings: Settings
@@ -59,13 +51,7 @@ class FoldContext:
     event_contexts: EventContexts = field(default_factory=EventContexts)
 
     def observe_shards(self, assigned: Collection[TP]) -> None:
-        """Update the snapshots of shards and the gauges of folds.
-
-        The snapshots and the sampled groups (:class:`.GroupSample`) of other partitions than the assigned ones are dropped.
-
-        Args:
-            assigned: Partitions that the consumer group last assigned to this worker.
-        """
+        """Update the snapshots of shards and the gauges of folds; drop the samples of partitions that are not assigned."""
         monotonic_ms = self.clock.monotonic_ms()
         self.claimed_shards.update(assigned, self.clock.now_ms(), monotonic_ms)
         set_gauges(self.claimed_shards.snapshots, self.settings, self.metrics, monotonic_ms)
@@ -73,18 +59,16 @@ class FoldContext:
             statistics.keep(assigned)
 
     def dead_letter_sender_of(self, fold: Fold, source: TP) -> DeadLetterSender:
-        """Create the sender of a fold's dead letters, which are events of one source partition that the fold rejects."""
         component = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetterSender(component, source, self.producer, self.clock, self.metrics.rejected)
 
     def statistics_of(self, fold: Fold) -> WindowStatistics:
-        """Return the statistics of a fold's window in this worker; each call for a fold returns the same object."""
+        """Return the statistics of a fold's window in this worker, one object for each fold."""
         if fold.name not in self.statistics:
             self.statistics[fold.name] = WindowStatistics(fold, self.metrics)
         return self.statistics[fold.name]
 
     def record_tracing_of(self, shard: Shard) -> RecordTracing | None:
-        """Create the object that traces the folded records of a shard; None if tracing is off."""
         return None if self.tracing is None else RecordTracing(self.tracing, self.event_contexts, shard.key, shard.fold.output)
 
 
@@ -92,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 def report_misrouted_events(name: str, faults: RangeFaults, tp: TP, metrics: Metrics) -> None:
-    """Count the events of a range whose record key is not their group key; log a warning at the first call for each fold."""
+    """Count the misrouted events of a range; log a warning at the first call for each fold."""
     if metrics.is_first_misrouted(name):
         logger.warning(
             "record keys of events differ from their group keys: a group may be split over partitions and its records come "
@@ -103,7 +87,7 @@ def report_misrouted_events(name: str, faults: RangeFaults, tp: TP, metrics: Met
 
 
 def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
-    """Log, for each fold that has rejected events since the last call, the number of these events by reason."""
+    """Log, for each fold, the number of events rejected since the last call, by reason."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.rejected_since().items():
         summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())

@@ -26,8 +26,7 @@ class ReadRange(NamedTuple):
         events: Events in offset order; iterate over them only once.
         faults: Rejected events, and the number of events whose record key is not their group key; complete once ``events`` was
             iterated over.
-        reread: Function that reads the events of a chunk again. It is called if a bound of the fold closes a group in the middle of
-            a run, which must then be split. The result may contain events outside the chunk.
+        reread: Function that reads the events of a chunk again. The result may contain events outside the chunk.
     """
 
     events: Iterable[Event]
@@ -41,14 +40,6 @@ class DecodedBatchCache:
     def __init__(
         self, app_id: str, readers: Mapping[str, EventReader], limits: Limits, schemas: PatientRegistry | None = None
     ) -> None:
-        """Initialize an empty cache.
-
-        Args:
-            app_id: Name of the application.
-            readers: Event readers of all folds of the source, by fold name.
-            limits: Limits of the settings.
-            schemas: Schema registry, whose schemas :meth:`prepare` fetches; None if no value is framed.
-        """
         self._schemas = schemas
         self._app_id = app_id
         self._readers = readers
@@ -56,7 +47,7 @@ class DecodedBatchCache:
         self._routed: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
     async def prepare(self, batch: Batch, fold: str) -> None:
-        """Fetch the schemas that a fold needs to decode the keys and values of a range; wait until the schema registry answers.
+        """Fetch the schemas that a fold needs to decode a range; wait until the schema registry answers.
 
         Call :meth:`read` for the range before the next ``await``, after which the schemas may have been evicted.
         """
@@ -64,10 +55,7 @@ class DecodedBatchCache:
             await self._schemas.prepare(self._readers[fold].framed_parts(batch.records), (batch.tp, fold))
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
-        """Return the events of a range as a fold reads them.
-
-        Before each call, await :meth:`prepare` for the same range and fold, with no other ``await`` in between.
-        """
+        """Return the events of a range as a fold reads them, after :meth:`prepare`."""
         reader, faults = self._readers[fold], RangeFaults()
         records, decoded = self._of(batch).records_for(fold, faults)
         events = reader.events(records, decoded, faults)

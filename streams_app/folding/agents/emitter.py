@@ -46,7 +46,6 @@ class EmissionPass:
 
     Attributes:
         records: Number of sealed groups whose records the broker has acknowledged, and which were removed from the outbox.
-        sealed: Number of groups that were sealed.
         more: Whether more groups are due, or the outbox is not empty, so that the next pass should begin at once.
         failed: The first error of the producer; None if there was none. Records that were not acknowledged are sent again.
     """
@@ -92,9 +91,6 @@ class Emitter:
         A tick is the periodic call of :meth:`.FoldProcessor.tick`, which sets :attr:`ticked`. The wait lasts until the tick if the
         last pass sealed a group, if the previous wait ended without a tick, or if the first group is already due. So there is one
         pass per tick under load, and a group that becomes due after a silence is emitted without waiting for the tick.
-
-        Args:
-            last: Result of the last pass.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -121,7 +117,6 @@ class Emitter:
 
         Raises:
             ConnectionError: The definition has changed, and the producer failed to send the groups of the former one.
-            FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: If :attr:`.Shard.is_claimed` is False now, the shard must be claimed again. Otherwise call
                 again.
         """
@@ -150,10 +145,7 @@ class Emitter:
         return done
 
     async def _seal_due(self, done: EmissionPass) -> None:
-        """Seal due groups by script calls, until some :data:`SEND_LIMIT` are sealed; store their number in ``done``.
-
-        Whether more groups are due is also stored in ``done``.
-        """
+        """Seal due groups until some :data:`SEND_LIMIT` are sealed; store in ``done`` their number, and whether more are due."""
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
@@ -169,10 +161,7 @@ class Emitter:
     async def seal_ahead(self) -> bool:
         """Seal due groups before a chunk of a backlog is folded, so that the folding script need not close them.
 
-        If the last send failed, or the definition of the fold has changed, nothing is sealed.
-
-        Returns:
-            Whether any group was sealed.
+        Return whether any was sealed: none if the last send failed, or the definition of the fold has changed.
 
         Raises:
             FencedError: The shard must be claimed again, for example because the reply of Redis was lost.
@@ -196,11 +185,7 @@ class Emitter:
         While Redis is full and unread events remain, the result is ``now_ms`` nevertheless. Folding is paused until emission makes
         room, so fetch replies would give no later time, and no group might become due.
 
-        Args:
-            now_ms: Wall clock, in ms.
-
-        Returns:
-            None if the clock is not trusted, or no fetch reply has given such a time since the claim.
+        The result is None if the clock is not trusted, or no fetch reply has given such a time since the claim.
         """
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()
@@ -235,9 +220,6 @@ class Emitter:
 
         Raises:
             ConnectionError: The producer failed; records that were not acknowledged are still in the outbox.
-            FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: If :attr:`.Shard.is_claimed` is False now, the shard must be claimed again. Otherwise call
-                again.
         """
         while True:
             sealed = await self.shard.seal(self.clock.now_ms(), folded_until_ms=None, everything=True)
@@ -260,7 +242,6 @@ class Emitter:
         await shard.adopt_definition()
 
     async def _send_pending(self) -> EmissionPass:
-        """Send the records that are in the outbox now, and remove the acknowledged ones; stop after an error of the producer."""
         done = EmissionPass()
         shard = self.shard
         left = len(shard.outbox)
@@ -284,8 +265,7 @@ class Emitter:
     async def _produce(self, entries: Sequence[SealedGroup]) -> tuple[list[SealedGroup], BaseException | None]:
         """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error.
 
-        The error is None if all records are acknowledged. A record that is too large counts as acknowledged once it is
-        dead-lettered.
+        A record that is too large counts as acknowledged once it is dead-lettered.
         """
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
@@ -316,10 +296,7 @@ class Emitter:
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
     async def _dead_letter_too_large(self, record: OutgoingRecord) -> BaseException | None:
-        """Send a dead letter for a folded record that is too large for the broker, which would otherwise block its shard forever.
-
-        The dead letter has the key and the id of the record, and no value. Return the error, or None once it is acknowledged.
-        """
+        """Send a dead letter, with key and id only, for a record that would otherwise block its shard forever; return the error."""
         fold_id = dict(record.headers)["fold-id"]
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
         kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)

@@ -34,10 +34,7 @@ By then, the broker has returned a newer end offset.
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """Keeps the last known end offset of each partition.
-
-    It is known from two sources, the broker's answers to queries and its replies to fetches; the higher value counts.
-    """
+    """Keeps the last known end offset of each partition, from queries or from fetches; the higher value counts."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
@@ -62,15 +59,7 @@ def lags(
     folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, PartitionCommit],
     fences: Mapping[ShardKey, int],
 ) -> dict[str, int]:  # fmt: skip
-    """Return the lag of each fold, by fold name: the number of source offsets that it has not folded, in all partitions.
-
-    Args:
-        folds: The declared folds.
-        ends: Last known end offset of each partition.
-        begins: First offset of each partition.
-        committed: Last commit of the consumer group in each partition.
-        fences: Last known fence of each shard; a shard that is missing has no state.
-    """
+    """Return the lag of each fold; a shard that is missing in ``fences`` has no state."""
     return {
         fold.name: sum(
             max(0, end - _next(fold, tp, end, begins, committed, fences)) for tp, end in ends.items() if tp.topic == fold.source
@@ -111,7 +100,7 @@ class StoredFences:
         self._redis: Redis | None = None
 
     async def ask_once(self, tps: Collection[TP]) -> None:
-        """Query Redis for the fences of all folds in these partitions, and for whether it accepts writes; update the attributes.
+        """Query Redis for the fences in these partitions, and for whether it accepts writes; update the attributes.
 
         Raises:
             RedisError, OSError: Redis does not answer, or is a replica.
@@ -133,7 +122,6 @@ class StoredFences:
         self.fences = {key: int(fence) for key, fence in zip(wanted, found, strict=True) if fence is not None}
 
     async def close(self) -> None:
-        """Close the connection to Redis, if it is open."""
         redis, self._redis = self._redis, None
         if redis is not None:
             await redis.aclose()

@@ -57,13 +57,12 @@ ROOM_SECONDS = 1.0
 
 
 class FoldProcessor:
-    """Folds the events of one source partition for one fold, and emits its records; implements :class:`.Processor`."""
+    """Folds the events of one source partition for one fold, and emits its records; implements :class:`.Processor`.
+
+    The processors of all folds of the partition share a :class:`.DecodedBatchCache`.
+    """
 
     def __init__(self, shard: Shard, decoded_batches: DecodedBatchCache, context: FoldContext) -> None:
-        """Create the processor of a shard that is not claimed yet.
-
-        The processors of all folds of the source partition share ``decoded_batches``.
-        """
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
         self._dead_letter_sender = context.dead_letter_sender_of(shard.fold, shard.tp)
@@ -82,11 +81,9 @@ class FoldProcessor:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of delivered records that are not folded yet."""
         return self._queue.records_above(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
-        """Take over the shard, start the tasks that fold and emit, and return the first offset to deliver, which is fence + 1."""
         self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
         await check_log(shard, claim)
@@ -108,33 +105,29 @@ class FoldProcessor:
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range of records to be folded."""
         self._queue.add(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark in Redis, with the metadata that the position had at the claim; None if Redis has no state."""
+        """Return the low watermark in Redis, with the metadata that the position had at the claim."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)
 
     def tick(self, now_ms: int = 0) -> None:
-        """Wake the emission task for its next pass; ``now_ms`` is not used."""
         self.emitter.ticked.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the emission; None without a claim, or if a known pause, such as an outage, explains a stall."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, without using ``seconds``; the state in Redis remains for the next owner."""
+        """Stop at once, without using ``seconds``."""
         self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
         await cancel_all(self._tasks)
 
-    def shorten_deadline(self, seconds: float) -> None:
-        """Do nothing: the processor stops at once in any case."""
+    def shorten_deadline(self, seconds: float) -> None: ...
 
     async def on_commit_rejected(self) -> None:
         """Do nothing: Redis contains everything that the commit would have contained."""
@@ -205,10 +198,7 @@ class FoldProcessor:
         self._statistics.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
-        """Wake the emission if a step has sealed records or found the outbox full.
-
-        If the outbox is full, also wait until a record is removed from it, but at most :data:`ROOM_SECONDS`.
-        """
+        """Wake the emission if a step has sealed records or found the outbox full; if full, also wait until a record is removed."""
         if step.outcome is FoldOutcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)
@@ -287,20 +277,14 @@ class BatchQueue:
         self._arrived = asyncio.Event()
 
     def add(self, batch: Batch) -> None:
-        """Add a range of records, which begins where the last one ended."""
         self._batches.append(batch)
         self._arrived.set()
 
     def clear(self) -> None:
-        """Drop all queued ranges."""
         self._batches.clear()
 
     def records_above(self, fence: int) -> int:
-        """Return the number of queued records that are not folded. Any thread may call this.
-
-        Args:
-            fence: Highest folded offset, which lies within the first range or before it.
-        """
+        """Return the number of queued records above the fence. Any thread may call this."""
         batches = tuple(self._batches)  # the main loop adds and removes ranges meanwhile
         if not batches:
             return 0
@@ -311,15 +295,8 @@ class BatchQueue:
         """Wait until a range is queued; return the range to fold next, or None if it is too short to be folded yet.
 
         If another owner has folded only some groups of a range, the rest must be folded up to the same end. Otherwise the events
-        would get other scores, and events of groups that are already folded might be skipped. So a range that ends earlier is too
-        short. Call :meth:`done` before the next call.
-
-        Args:
-            is_part: Takes the last offset of a range, and returns whether the range is too short.
-
-        Returns:
-            The first range of the queue, joined with those before it that were too short. None if the joined range is too short,
-            too; the next call joins it with the next range.
+        would get other scores, and events of groups that are already folded might be skipped. So ``is_part`` tells by the last
+        offset whether a range is too short, and the next call joins it with the next range. Call :meth:`done` before that call.
         """
         while not self._batches:
             self._arrived.clear()
@@ -329,7 +306,7 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """Remove the first range from the queue; call this after each :meth:`first`. It does nothing if the queue is empty."""
+        """Remove the first range; call this after each :meth:`first`. It does nothing if the queue is empty."""
         if self._batches:
             self._batches.popleft()
 

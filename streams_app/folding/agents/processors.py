@@ -22,14 +22,13 @@ from streams_app.schemas.waiting import PatientRegistry, report_to
 
 
 class FoldProcessors:
-    """Creates a processor for each fold of a source, and one for each retired fold."""
+    """Creates a processor for each fold of a source, and one for each retired fold.
+
+    Raises:
+        ConfigurationError: A format needs a package that is not installed, or a schema registry that the settings do not name.
+    """
 
     def __init__(self, context: FoldContext) -> None:
-        """Create the factory, with one event reader for each declared fold.
-
-        Raises:
-            ConfigurationError: A format needs a package that is not installed, or a schema registry that the settings do not name.
-        """
         self._context = context
         self._folds: dict[str, list[Fold]] = {}
         for fold in context.settings.folds:
@@ -41,19 +40,9 @@ class FoldProcessors:
 
     @property
     def topics(self) -> Collection[str]:
-        """Return the source topics of all declared folds."""
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """Create the processors of a partition, by fold name, for the declared folds of its topic and for retired folds.
-
-        Args:
-            tp: The partition.
-            committed: Names of the folds that have a position in the last commit; those that are not declared are retired.
-
-        Raises:
-            ConfigurationError: There are so many folds that their positions may exceed the size of commit metadata.
-        """
         context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
@@ -68,7 +57,6 @@ class FoldProcessors:
         return made
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether a known pause, such as an outage of Redis or Kafka, explains why no fold of a source makes progress."""
         return explains_folding(self._folds[topic], self._context.status)
 
     def _store(self, tp: TP, fold: str) -> ShardStore:
@@ -77,7 +65,6 @@ class FoldProcessors:
 
 
 def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
-    """Raise ConfigurationError if the folds of a source are so many that their positions may exceed the size of commit metadata."""
     latest = [fold.name for fold in folds if fold.start == "latest"]
     fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
     if fault is not None:

@@ -33,23 +33,20 @@ ShardKey = tuple[str, TP]
 
 
 class EventContexts:
-    """The trace contexts of the newest events of each group, in all shards of a worker."""
+    """The trace contexts of the newest events of each group, at most ``most``, in all shards of a worker."""
 
     def __init__(self, most: int = MAX_CONTEXTS) -> None:
-        """Create an empty store for at most ``most`` trace contexts."""
         self._most = most
         self._count = 0
         self._groups: OrderedDict[tuple[ShardKey, bytes], dict[bytes, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of stored trace contexts."""
         return self._count
 
     def add(self, shard: ShardKey, member: bytes, context: bytes, offset: int) -> None:
         """Add the trace context of an event.
 
-        If its group has too many trace contexts, the oldest of them is dropped. If the worker has too many, the groups that have
-        been silent for longest lose all of theirs.
+        If its group has too many, the oldest is dropped. If the worker has too many, the longest silent groups lose theirs.
         """
         key = shard, member
         group = self._groups.setdefault(key, {})
@@ -84,26 +81,13 @@ class RecordTracing:
     """Creates spans for the folded records of one shard, with links to the events that were folded into them."""
 
     def __init__(self, tracing: Tracing, contexts: EventContexts, shard: ShardKey, output: str) -> None:
-        """Initialize for the records of one shard.
-
-        Args:
-            tracing: Starts the spans.
-            contexts: Trace contexts of the events of all shards.
-            shard: Key of the shard.
-            output: Topic of its records.
-        """
         self._tracing = tracing
         self._contexts = contexts
         self._shard = shard
         self._output = output
 
     def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
-        """Return the same events; before the iterator yields an event of a sampled trace, it stores the trace context of the event.
-
-        Args:
-            events: The events, in offset order.
-            records: The records from which they were read.
-        """
+        """Return the same events; the iterator stores the trace context of an event of a sampled trace before it yields it."""
         found = {record.offset: context for record in records if record.headers and (context := sampled_context(record.headers))}
         return self._collected(events, found) if found else events
 
@@ -116,10 +100,7 @@ class RecordTracing:
     async def begin(self, entries: Sequence[SealedGroup], records: Sequence[OutgoingRecord], owner: Sequence[int]) -> list[Span]:
         """Begin and return a span for each record, and add its trace context to the headers of the record.
 
-        Args:
-            entries: Sealed groups.
-            records: The records of these groups.
-            owner: For each record, the position of its group in ``entries``.
+        For each record, ``owner`` has the position of its group in ``entries``.
         """
         from streams_app.tracing.spans import headers_of  # its package is optional
 

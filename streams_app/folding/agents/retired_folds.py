@@ -39,7 +39,6 @@ class RetiredFoldProcessor(Processor):
     in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
-        """Create the processor of a partition that is not claimed yet; ``store`` accesses the state of the retired fold."""
         self._store = store
         self._context = context
         self._committed: OffsetAndMetadata | None = None
@@ -47,11 +46,7 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """If Redis still stores open groups or sealed records of the fold, take over the shard and start to emit them.
-
-        Returns:
-            ``NO_OFFSET`` in any case, because the processor needs no batches.
-        """
+        """Take over the shard only if Redis still stores open groups or sealed records of the fold; return ``NO_OFFSET``."""
         self._committed = claim.committed
         left = await self._store.left_behind()
         if left is None or claim.committed is None:
@@ -68,16 +63,13 @@ class RetiredFoldProcessor(Processor):
         self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
         return NO_OFFSET
 
-    def deliver(self, batch: Batch) -> None:
-        """Do nothing: the claim requests no batches."""
+    def deliver(self, batch: Batch) -> None: ...
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark in Redis if this processor has taken over a shard; otherwise the committed position."""
         low = await self._store.watermark() if self._shard else None
         return self._committed if low is None or self._committed is None else OffsetAndMetadata(low, self._committed.metadata)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, without using ``seconds``; the state in Redis remains for the next owner."""
         if self._shard:
             self._shard.release()
         if self._task:
@@ -87,10 +79,7 @@ class RetiredFoldProcessor(Processor):
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
     """Create a declaration by which the open groups of a retired fold become the same records as before.
 
-    Args:
-        tp: Partition of its source.
-        shape: The stored definition of the retired fold.
-        topics: The output topic and the dead-letter topic, as they are stored.
+    The shape and the topics (output, then dead letters) are those that Redis stores.
     """
     output, dead_letter_topic = topics
     values: dict[str, Any] = {
@@ -107,11 +96,7 @@ def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
 
 
 async def emit_open_groups(emitter: Emitter) -> None:
-    """Emit all open groups of a retired fold's shard with the reason ``flush``; retry until all are emitted.
-
-    Raises:
-        FencedError: The partition must be claimed again.
-    """
+    """Emit all open groups with the reason ``flush``; retry until all are emitted, or until the partition must be claimed again."""
     shard = emitter.shard
     name = shard.fold.name
     logger.warning(

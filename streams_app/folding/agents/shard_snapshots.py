@@ -27,17 +27,14 @@ class ShardSnapshot:
     ``due_clock_ms`` and ``clock_ms`` are times of the partition clock; all other times are of the monotonic clock.
 
     Attributes:
-        last_seal: Reply of the last seal; None before the first seal.
         sealed_at_ms: When that reply was first observed.
         due_clock_ms: When the first open group is due; None if no group is open, or if that is unknown.
         clock_ms: The partition clock when ``last_seal`` was first observed.
         was_current: Whether ``clock_ms`` was close to the wall clock; if so, the partition clock is assumed to advance with it.
         is_merging: Whether silence closes no groups, because a backlog is read with the backlog policy ``merge``.
-        outbox: Number of sealed records that are not acknowledged.
         head: First source offset of the first record in the outbox; None if the outbox is empty.
         head_since_ms: When this record became the first in the outbox.
         acknowledged: Number of records that the broker has acknowledged since the claim.
-        is_claimed: Whether the worker owns the shard now.
     """
 
     last_seal: SealedGroups | None
@@ -54,14 +51,10 @@ class ShardSnapshot:
 
     @property
     def open_groups(self) -> int:
-        """Return the number of open groups after the last seal; 0 before the first seal."""
         return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
-        """Return how long the first due group or the first unacknowledged record has waited, whichever is longer, in ms.
-
-        The result is 0 if no group is due and no record waits.
-        """
+        """Return how long the first due group or the first unacknowledged record has waited, in ms, whichever is longer; or 0."""
         waits = monotonic_ms - self.head_since_ms if self.head is not None else 0
         if self.due_clock_ms is None:
             return waits
@@ -72,15 +65,7 @@ class ShardSnapshot:
 
 
 def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
-    """Return a new snapshot of a claimed shard; its open groups are those of ``former`` until the shard has sealed again.
-
-    Args:
-        shard: The shard, which the worker owns now.
-        former: The previous snapshot; None if there is none.
-        acknowledged: Number of its records that the broker has acknowledged since the claim.
-        now_ms: Wall clock, in ms.
-        monotonic_ms: Monotonic clock, in ms.
-    """
+    """Return a new snapshot of a claimed shard; its open groups are those of ``former`` until the shard has sealed again."""
     is_merging = not shard.clock.quiet_groups_close(shard.clock.stored.clock_ms, now_ms)
     head = next((entry.first_offset for entry in shard.outbox), None)
     head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
@@ -118,13 +103,9 @@ class ShardSnapshots:
         self._snapshots: dict[ShardKey, ShardSnapshot] = {}
 
     def update(self, claimed: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Replace the snapshots of claimed shards, mark the others as not claimed, and remove those of unassigned partitions.
+        """Replace the snapshots of ``claimed`` shards, each given with its number of acknowledged records.
 
-        Args:
-            claimed: The claimed shards, each with its number of acknowledged records.
-            assigned: Partitions of the last assignment.
-            now_ms: Wall clock, in ms.
-            monotonic_ms: Monotonic clock, in ms.
+        The last snapshot of another shard is kept, marked as not claimed, while its partition is assigned.
         """
         keys = set()
         for shard, acknowledged in claimed:
@@ -137,14 +118,10 @@ class ShardSnapshots:
                 del self._snapshots[key]
 
     def of(self, fold: str) -> Iterator[ShardSnapshot]:
-        """Iterate over the snapshots of the shards of one fold."""
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
-        """Return the progress of the emission of a shard: how many records were acknowledged, and whether more are overdue.
-
-        The records are counted from the claim on. The result is None if the worker does not own the shard.
-        """
+        """Return how many records were acknowledged since the claim, and whether more are overdue; None if it is not claimed."""
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None
@@ -158,11 +135,7 @@ class ShardSnapshots:
 
 
 class ClaimedShards:
-    """The shards that this worker owns, and their snapshots; the main loop writes them, any thread may read them.
-
-    Attributes:
-        snapshots: The last known state of each shard.
-    """
+    """The shards that this worker owns, and their snapshots; the main loop writes them, any thread may read them."""
 
     def __init__(self) -> None:
         self.snapshots = ShardSnapshots()
@@ -170,12 +143,11 @@ class ClaimedShards:
         self._ever: set[ShardKey] = set()
 
     def add(self, emitter: Emitter) -> None:
-        """Add the shard of an emitter, which was just claimed."""
         self._emitters[emitter.shard.key] = emitter
         self._ever.add(emitter.shard.key)
 
     def remove(self, emitter: Emitter) -> None:
-        """Remove the shard of an emitter, which is released; do nothing if another emitter was added for the same shard."""
+        """Remove the shard of an emitter, unless another emitter was added for the same shard."""
         key = emitter.shard.key
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
@@ -185,23 +157,13 @@ class ClaimedShards:
         return shard.key in self._ever
 
     def all(self) -> list[Shard]:
-        """Return the shards that the worker owns now."""
         return [emitter.shard for emitter in self._emitters.copy().values()]
 
     def fences(self) -> dict[ShardKey, int]:
-        """Return the highest folded offset of each shard that the worker owns now, by fold name and partition."""
         return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Take a new snapshot of each claimed shard, and store it in :attr:`snapshots`.
-
-        The last snapshot of a shard that is not claimed now is kept, marked as not claimed, while its partition is assigned.
-
-        Args:
-            assigned: Partitions of the last assignment; snapshots of other partitions are removed unless they are claimed.
-            now_ms: Wall clock, in ms.
-            monotonic_ms: Monotonic clock, in ms.
-        """
+        """Take a new snapshot of each claimed shard, see :meth:`.ShardSnapshots.update`."""
         claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
         self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)
 

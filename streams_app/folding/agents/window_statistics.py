@@ -29,15 +29,12 @@ class WindowStatistics:
         self._share, self._error = metrics.sample_share.labels(fold=name), metrics.sample_error_ratio.labels(fold=name)
 
     def folded(self, partition: int, chunk: Chunk) -> None:
-        """Add the gaps and groups of a completely folded chunk to the sample and the metrics."""
         self._record(self._sample.folded(partition, chunk))
 
     def emitted(self, partition: int, records: Sequence[SealedGroup], now_ms: int) -> None:
-        """Add records that the broker has acknowledged to the sample and the metrics; ``now_ms`` is the wall clock."""
         self._record(self._sample.emitted(partition, records, now_ms))
 
     def keep(self, assigned: Collection[TP]) -> None:
-        """Drop the sampled groups of all partitions that are not assigned to this worker."""
         self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
     def _record(self, seen: ObservedGroups) -> None:

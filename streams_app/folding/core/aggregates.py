@@ -65,11 +65,7 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class Values(list[Any]):
-    """The values of one changed name in a run of events, in the order of the events, not aggregated yet.
-
-    Attributes:
-        kind: How to aggregate them: ``sum``, ``count``, ``max`` or ``min``.
-    """
+    """The values of one changed name in a run of events, in the order of the events, not aggregated yet."""
 
     __slots__ = ("kind",)
 
@@ -80,23 +76,17 @@ class Values(list[Any]):
 
 @dataclass(frozen=True)
 class Aggregates:
-    """How the values of each changed name of a fold are aggregated: ``sum``, ``count``, ``max``, ``min`` or ``last``.
-
-    Attributes:
-        by_name: Aggregate of each changed name that ``keep`` lists.
-        others: Aggregate of all other names.
-    """
+    """How the values of each changed name of a fold are aggregated: by ``by_name``, other names by ``others``."""
 
     by_name: Mapping[str, Aggregate]
     others: Aggregate
 
     @classmethod
     def of(cls, keep: Mapping[str, Aggregate]) -> Aggregates:
-        """Create the aggregates from the setting ``keep`` of a fold, which maps changed names to aggregates."""
         return cls({name: kind for name, kind in keep.items() if name != OTHERS}, keep.get(OTHERS, "last"))
 
     def check(self, names: Mapping[str, Any]) -> None:
-        """Check that the values of an event can be aggregated; ``names`` contains the values by changed name.
+        """Check that the values of an event can be aggregated.
 
         Raises:
             BadEventError: The aggregate of a name does not accept the type of its value (reason ``no-value``).
@@ -106,19 +96,13 @@ class Aggregates:
                 _check(self.by_name.get(name, self.others), name, value)
 
     def begun(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a new run by changed name, from ``names``, the values of its first event.
-
-        :meth:`join` adds the values of later events.
-        """
+        """Return the values of a new run, from those of its first event; :meth:`join` adds the values of later events."""
         found: dict[str, Any] = {}
         self.join(found, names)
         return found
 
     def join(self, names: dict[str, Any], more: Mapping[str, Any]) -> None:
-        """Add the values ``more`` of the next event to ``names``, the values of its run.
-
-        A last value replaces the one before; a value for another aggregate is added to the :class:`Values` of its name.
-        """
+        """Add the values of the next event to those of its run: to the :class:`Values` of a name, or as its last value."""
         get, others = self.by_name.get, self.others
         for name, value in more.items():
             kind = get(name, others)

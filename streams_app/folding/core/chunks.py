@@ -49,15 +49,9 @@ class GroupRun(msgspec.Struct, gc=False):
     """The aggregate of consecutive events of one group. Times and scores are in ms.
 
     Attributes:
-        first_offset: Offset of the first event.
-        last_offset: Offset of the last event.
-        events: Number of events.
         low_ms: Lowest record timestamp.
         high_ms: Highest record timestamp.
-        first_score: Score of the first event.
-        last_score: Score of the last event.
         names: Changed names with their values, or a bit mask of the names, see :mod:`streams_app.folding.core.names`.
-        closes: Whether the last event closes the group.
         events_kept: The events with their scores; None if the fold does not keep events.
         bytes_kept: Size of the kept events, see :func:`streams_app.folding.core.kept_events.size_of_event`.
         shorter_ms: By how much the quiet period after the last event is shorter than the fold's longest one; 0 if events set none.
@@ -82,7 +76,7 @@ class GroupRun(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the changed names of the run with their values; the values have no meaning if the fold keeps only names."""
+        """The values have no meaning if the fold keeps only names."""
         return unmasked(self.names)
 
 
@@ -93,10 +87,8 @@ class Chunk:
     Attributes:
         above: Last offset before the chunk.
         to: Last offset of the chunk, where the fence is once the chunk is folded.
-        time: Times that determine the scores of its events.
         start_ms: Lowest score that an event of the chunk may have, see :meth:`.ShardClock.start_ms`.
         clock_ms: Score of its last event; ``start_ms`` if it has none.
-        events: Number of its events.
         groups: The runs of each group, in offset order, by group key.
         pauses: The gaps within runs that are longer than :data:`PAUSE_MS`, in ms.
         paused: For each of these gaps, the group whose run contains it.
@@ -114,18 +106,12 @@ class Chunk:
 
 
 class ChunkCutter:
-    """Cuts the events of one fetched range into chunks, usually a single one."""
+    """Cuts the events of one fetched range into chunks, usually a single one.
+
+    Events are in offset order, all beyond ``above``; they are read when the first chunk is requested.
+    """
 
     def __init__(self, events: Iterable[Event], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
-        """Initialize the cutter; events are read when the first chunk is requested.
-
-        Args:
-            events: Events of the range in offset order, all beyond ``above``; they are not modified.
-            above: Last offset before the range.
-            end: Last offset of the range, where the fence is once the range is folded.
-            bounds: Bounds of the fold.
-            keeps_values: Whether values or events are kept, and not only the changed names.
-        """
         self.above = above
         self.end = end
         self._events: Iterator[Event] = iter(events)
@@ -136,8 +122,6 @@ class ChunkCutter:
         """Read events and return them as the next chunk of the range; the last chunk ends at the end of the range.
 
         Args:
-            time: Times that determine the scores of the events.
-            start_ms: Lowest score that an event of the chunk may get.
             is_whole: Whether the chunk takes all remaining events regardless of its size: a range that another owner has begun must
                 stay one chunk.
         """
@@ -188,10 +172,7 @@ class ChunkCutter:
         return chunk
 
     def _more_events(self, run: GroupRun) -> int:
-        """Check whether a run is so long that the chunk ends; return 0 if it is.
-
-        Otherwise, return the number of events at which the run is checked again. A check after each event would be slow.
-        """
+        """Return the number of events at which a run is checked again, as a check after each would be slow; 0 if the chunk ends."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.may_close_often or run.events >= MAX_EVENTS or lasted_ms >= MAX_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
@@ -199,18 +180,14 @@ class ChunkCutter:
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
-    """Check whether the runs of a group are so many that the chunk ends; return 0 if they are.
-
-    Otherwise, return the number of runs at which they are checked again.
-    """
     is_long = len(runs) >= MAX_RUNS or sum(size_of(run.names) for run in runs) >= MAX_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MAX_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:
-    """Return a digest of a chunk, by which a worker detects that another worker reads other events from the same records.
+    """Return 12 bytes by which a worker detects that another worker reads other events from the same records.
 
-    The digest has 12 bytes. It covers each group with its first offset, its last offset and its number of events.
+    The digest covers each group with its first offset, its last offset and its number of events.
     """
     found = hashlib.blake2b(digest_size=12)
     for member in sorted(chunk.groups):
@@ -227,11 +204,7 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
-    """Add changed names to the names of a run. At most one of the two may be a mask.
-
-    Returns:
-        The number of names in the run; 0 if they are a mask afterwards.
-    """
+    """Add changed names to a run; return its number of names, 0 if they are a mask. At most one of the two may be a mask."""
     present = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
     if isinstance(present, int) and mask is not None:

@@ -60,11 +60,8 @@ class Bounds:
 
     Attributes:
         quiet_ms: Quiet period; if each event sets its own, the longest one that an event may set.
-        hold_ms: Maximum time for which a group is open (``max_hold``).
         max_events: Maximum number of events of one group; 0 if there is no such bound.
-        max_changed: Maximum number of changed names of one group.
         max_bytes: Maximum size of the events of one group, in bytes; 0 if the fold does not keep events.
-        is_quiet_by_event: Whether each event sets the quiet period after it.
         leading: Whether an event that opens a group is also emitted at once, as a record of its own.
         aggregates: Aggregates of the changed names; None if values are not aggregated.
         sessions: Whether the backlog policy is ``sessions``: if the score of an event is later than that of its open group's newest
@@ -87,7 +84,6 @@ class Bounds:
 
     @classmethod
     def of(cls, fold: Fold) -> Bounds:
-        """Create the bounds of a declared fold from its settings."""
         contents = {name: getattr(fold, name) for name in CONTENT_BOUNDS}
         contents["max_bytes"] *= fold.keeps_events
         return cls(
@@ -97,54 +93,35 @@ class Bounds:
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
-        """Return the bounds as named arguments of ``fold.lua``."""
         contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
         rules = {"aggregates": self.aggregates is not None, "leading": self.leading}
         return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents, **rules}
 
     @property
     def session_gap_ms(self) -> int | None:
-        """Return the quiet period, in ms, if an event after a longer silence closes its open group, see :attr:`sessions`.
-
-        The result is None with the backlog policy ``merge``.
-        """
+        """Return the quiet period, in ms, if an event after a longer silence closes its open group; None with ``merge``."""
         return self.quiet_ms if self.sessions else None
 
     # ---- contents
 
     def exceeded_by(self, names: int, kept: int = 0) -> str | None:
-        """Return the bound, ``max_changed`` or ``max_bytes``, that a group would exceed with its next event; None if there is none.
-
-        If there is one, the group closes before the event.
-
-        Args:
-            names: Number of changed names that the group would have with the event.
-            kept: Size of the kept events that the group would have with the event, in bytes.
-        """
+        """Return the bound that closes a group before its next event, which ``names`` and ``kept`` (bytes) include; or None."""
         if self.max_bytes:
             return "max_bytes" if kept > self.max_bytes else None
         return "max_changed" if names > self.max_changed else None
 
     def reached_by(self, events: int, *, closes: bool = False) -> str | None:
-        """Return the reason why a group closes right after an event, ``closed`` or ``max_events``; None if it stays open.
-
-        Args:
-            events: Number of events of the group, including this event.
-            closes: Whether the event itself closes its group.
-        """
+        """Return the reason why a group closes right after an event, which ``events`` includes; None if it stays open."""
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def events_left(self, events: int) -> int | None:
-        """Return how many events a group may still receive if it has ``events`` now; None if the fold has no ``max_events``."""
         return self.max_events - events if self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
-        """Return whether a group stays open, because neither ``max_hold`` nor a bound on its content closes it.
+        """Return whether neither ``max_hold`` nor a bound on its content closes a group.
 
         Args:
             lasted_ms: Score of the last event minus score of the first one.
-            events: Number of events.
-            names: Number of changed names.
             kept: Size of the kept events, in bytes.
         """
         closes = self.exceeded_by(names, kept) or self.reached_by(events)
@@ -164,10 +141,8 @@ class Bounds:
         after the last one still belongs to the group.
 
         Args:
-            opened_ms: Score of the group's first event.
             score_ms: Score of the group's last event. If that event set a shorter quiet period than the fold's longest one, the
                 caller passes the score minus the difference (``shorter_ms``).
-            next_ms: Score of the next event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
 
@@ -175,7 +150,6 @@ class Bounds:
         """Return which bound on time closes a group first, ``quiet`` or ``max_hold``, and the time at which it does, in ms.
 
         Args:
-            opened_ms: Score of the group's first event.
             silent_from_ms: Time from which the group's silence counts. If its last event set a shorter quiet period than the
                 fold's longest one, the caller passes this time minus the difference (``shorter_ms``).
             quiet: Whether silence closes groups; False while a backlog is read with the backlog policy ``merge``.

@@ -27,7 +27,6 @@ class DetailedChunkCutter(ChunkCutter):
     """Cuts :class:`.DetailedEvent` objects of one fetched range into chunks. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Read events and return them as the next chunk of the range; see :meth:`.ChunkCutter.next` for the arguments."""
         chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
         work: dict[bytes, float] = defaultdict(float)
         most = math.inf if is_whole else GROUP_WORK
@@ -63,14 +62,7 @@ class DetailedChunkCutter(ChunkCutter):
 
 
 def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> GroupRun:
-    """Create a run that has a single event.
-
-    Args:
-        event: The event.
-        stamp_ms: Timestamp of its record; the score if the record has no timestamp.
-        score_ms: Score of the event.
-        aggregates: Aggregates of the changed names; None if values are not aggregated.
-    """
+    """Create a run that has a single event; ``stamp_ms`` is the timestamp of its record, or the score if it has none."""
     names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
     return GroupRun(
         event.offset, event.offset, 1, stamp_ms, stamp_ms, score_ms, score_ms, names, event.closes, shorter_ms=event.shorter_ms
@@ -78,7 +70,7 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
 
 
 def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
-    """Add the next event of the same group to ``run``, which is modified; the other arguments are those of :func:`run_of`."""
+    """Add the next event of the same group to ``run``; the arguments are those of :func:`run_of`."""
     run.last_offset, run.last_score, run.closes, run.shorter_ms = event.offset, score_ms, event.closes, event.shorter_ms
     run.events += 1
     run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)

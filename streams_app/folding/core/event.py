@@ -15,7 +15,6 @@ class FoldEvent(NamedTuple):
     """An event with its group, time and changed names.
 
     Attributes:
-        offset: Offset in the source partition.
         timestamp_ms: Timestamp of the record; negative if the record has none.
         group: Group key as bytes, see :func:`streams_app.codec.member_of`.
         names: Decoded values by changed name. If the fold keeps no values, the values have no meaning, and ``names`` may be a bit
@@ -29,22 +28,19 @@ class FoldEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the names that this event changes, with their values; the values are empty if ``names`` is a mask."""
+        """Return the changed names with their values, which are empty if ``names`` is a mask."""
         return unmasked(self.names)
 
     @property
     def closes(self) -> bool:
-        """Return False: only a :class:`DetailedEvent` can close its group."""
         return False
 
     @property
     def json(self) -> bytes:
-        """Return empty bytes: only a :class:`DetailedEvent` is kept as JSON."""
         return b""
 
     @property
     def shorter_ms(self) -> int:
-        """Return 0: only a :class:`DetailedEvent` sets a quiet period of its own."""
         return 0
 
 
@@ -52,9 +48,6 @@ class DetailedEvent(NamedTuple):
     """An event that may close its group, set a quiet period or be kept as JSON; see :attr:`streams_app.fold.Fold.reads_details`.
 
     Attributes:
-        offset: As in :class:`FoldEvent`.
-        timestamp_ms: As in :class:`FoldEvent`.
-        group: As in :class:`FoldEvent`.
         names: Decoded values by changed name; empty if the fold keeps whole events.
         closes: Whether the event is the last one of its group (``close_when``).
         json: The event, or its selected fields, as JSON (``keep = "events"``); empty for other folds.
@@ -71,7 +64,6 @@ class DetailedEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Return the names that this event changes, with their decoded values; empty if the fold keeps whole events."""
         return self.names
 
 

@@ -49,8 +49,6 @@ class SampledGroup(msgspec.Struct, gc=False):
     of its next event.
 
     Attributes:
-        last_offset: Offset of its last counted event.
-        last_score: Score of that event, in ms.
         records: Number of records that the group would have had if only silence closed groups.
         closed_ms: Time at which the group last closed, in ms. None if no check is due: since the last check, no record of the
             group was acknowledged.
@@ -73,10 +71,8 @@ class GroupSample:
     """The sampled groups of one fold, in all partitions of a worker.
 
     Attributes:
-        bounds: Bounds of the fold.
         bounds_ms: Upper bounds of the histogram buckets in ms, inclusive. The first is :data:`.PAUSE_MS`, because shorter gaps are
             not distinguished.
-        max_groups: Maximum number of groups in the sample.
         weight: Number of groups that each group of the sample stands for.
     """
 
@@ -95,15 +91,11 @@ class GroupSample:
 
     @property
     def share(self) -> float:
-        """Return the fraction of all groups that is in the sample, from 0 to 1."""
         return 1 / self.weight
 
     @property
     def error(self) -> float:
-        """Return the relative standard error of the estimated sum of :attr:`SampledGroup.records`; 0 if all groups are sampled.
-
-        It is the error of a sum over groups that are chosen with equal probability (Horvitz and Thompson).
-        """
+        """Return the relative standard error of the estimated sum of :attr:`SampledGroup.records` (Horvitz and Thompson)."""
         return math.sqrt(self._squares * (1 - self.share)) / self._records if self._records else 0.0
 
     # ---- events
@@ -169,9 +161,9 @@ class GroupSample:
         found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have been rolled back, and its clocks with it
 
     def _add_pauses(self, found: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
-        """Move the long gaps within runs of a chunk, which were counted in the first bucket, to the buckets of their lengths.
+        """Move the long gaps within runs, which were counted in the first bucket, to the buckets of their lengths.
 
-        A gap that is longer than the quiet period also adds a record to :attr:`SampledGroup.records` of its group.
+        A gap that is longer than the quiet period also adds a record to its group.
         """
         pauses, paused = chunk.pauses, chunk.paused
         if self.weight > 1:
@@ -195,7 +187,7 @@ class GroupSample:
     # ---- records
 
     def emitted(self, partition: int, records: Sequence[SealedGroup], now_ms: int) -> ObservedGroups:
-        """Count acknowledged records of a partition; return the observations that they add. ``now_ms`` is the wall clock."""
+        """Count acknowledged records of a partition; return the observations that they add."""
         found = ObservedGroups.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
         if self.weight > 1:
@@ -218,7 +210,6 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Add to :attr:`ObservedGroups.split` if a group reopened within the quiet period after it had closed, as its runs show."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)
@@ -244,7 +235,7 @@ class GroupSample:
             del self._groups[gone]
 
     def _admit(self, groups: dict[bytes, SampledGroup], members: Collection[bytes]) -> None:
-        """Add groups to the sample; make room by dropping silent groups, then by halving the share of groups that are sampled."""
+        """Add groups to the sample; make room by dropping silent groups, then by halving the share."""
         if not members or len(self) + len(members) <= self.max_groups:
             groups.update((member, SampledGroup()) for member in members)
             return
@@ -277,10 +268,7 @@ def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None
 
 
 def _closed_ms(record: SealedGroup, bounds: Bounds) -> int:
-    """Return the time at which the group of a record closed, in ms.
-
-    It is computed from the timestamps of the events; for the reason ``flush``, it is the partition clock at the flush.
-    """
+    """Return when the group of a record closed, by the timestamps of its events; for ``flush``, by the partition clock."""
     if record.reason == "quiet":
         return record.last_event_ms + bounds.quiet_ms
     if record.reason == "max_hold":
@@ -290,12 +278,7 @@ def _closed_ms(record: SealedGroup, bounds: Bounds) -> int:
 
 @dataclass(slots=True)
 class Buckets:
-    """Observations of a duration, counted by bucket of a histogram.
-
-    Attributes:
-        counts: Number of observations per bucket; the last one is for observations above the last bound.
-        total_ms: Sum of the observations, in ms.
-    """
+    """Observations of a duration in ms, by bucket of a histogram; the last bucket is for observations above the last bound."""
 
     counts: list[int]
     total_ms: int = 0
@@ -304,12 +287,6 @@ class Buckets:
         """Add, for each event of a record, the time from its timestamp to ``now_ms``.
 
         Only the times of the first and the last event are known; the others are assumed to be evenly spread between them.
-
-        Args:
-            record: The record, emitted now.
-            now_ms: Wall clock, in ms.
-            bounds_ms: Upper bounds of the buckets in ms, inclusive.
-            weight: Number of groups that the group of the record stands for.
         """
         events = record.events
         last = max(0, now_ms - record.last_event_ms)
@@ -329,9 +306,7 @@ class ObservedGroups:
     """The observations that a chunk or a batch of records adds to the metrics; all are estimates for all groups.
 
     Attributes:
-        gaps: Gaps between the scores of consecutive events of a group.
         waits: For each event of a record, the time from the event until the record was acknowledged.
-        begun: Number of groups whose first event was seen.
         split: Number of times that a group reopened within the quiet period after it had closed.
     """
 
@@ -342,6 +317,5 @@ class ObservedGroups:
 
     @classmethod
     def nothing(cls, bounds: int) -> ObservedGroups:
-        """Return observations in which every count is 0; ``bounds`` is the number of upper bounds of histogram buckets."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

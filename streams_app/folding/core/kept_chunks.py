@@ -30,7 +30,6 @@ class KeptChunkCutter(ChunkCutter):
     """Cuts the events of one fetched range into chunks, for ``keep = "events"``. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """Read events and return them as the next chunk of the range; see :meth:`.ChunkCutter.next` for the arguments."""
         chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
         clock, now, bounds, groups = start_ms, time.cap_ms, self._bounds, chunk.groups
         gap = bounds.quiet_ms if bounds.sessions else 2**62
@@ -86,15 +85,9 @@ class KeptChunkCutter(ChunkCutter):
 
 
 def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
-    """Return the runs of a group, split wherever a bound closes the group.
+    """Return the runs of a group, split wherever a bound closes the group, as :func:`.split_runs` does.
 
-    An event before which ``max_bytes`` closes the group becomes a run of its own, see :func:`.split_runs`.
-
-    Args:
-        runs: Runs of the group in a chunk. Silence can close the group only between runs, not within one.
-        open_group: The open group before these events; None if the group is not open. If a script failed before it moved the
-            cursor, the group already contains some of the events. These become a run of their own.
-        bounds: Bounds of the fold.
+    Silence can close the group only between runs, not within one.
     """
     found: list[GroupRun] = []
     behind = -1 if open_group is None else open_group.last_offset
@@ -140,14 +133,7 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
 
 class _OpenGroupCounters(NamedTuple):
-    """Counters of an open group while its runs are split.
-
-    Attributes:
-        opened_ms: Score of the first event.
-        silent_ms: Score of the last event, minus its ``shorter_ms``; see :func:`_silent_ms`.
-        events: Number of events.
-        kept: Size of the events, in bytes.
-    """
+    """Counters of an open group while its runs are split; ``silent_ms`` is as :func:`_silent_ms` returns it, ``kept`` in bytes."""
 
     opened_ms: int
     silent_ms: int
@@ -156,16 +142,12 @@ class _OpenGroupCounters(NamedTuple):
 
 
 def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
-    """Return the score of an event minus its ``shorter_ms``.
-
-    One longest quiet period of the fold later, silence after the event closes its group.
-    """
+    """Return the time after which the longest quiet period of the fold has to pass until silence closes the group."""
     event, score = pair
     return score - event.shorter_ms
 
 
 def _part_of(pairs: list[tuple[DetailedEvent, int]]) -> GroupRun:
-    """Create one run from consecutive events of a group, given with their scores."""
     (first, first_score), (last, last_score) = pairs[0], pairs[-1]
     stamps = [event.timestamp_ms if event.timestamp_ms >= 0 else score for event, score in pairs]
     size = sum(len(event.json) for event, _ in pairs) + SEPARATOR_BYTES * len(pairs)

@@ -21,27 +21,18 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 def size_of_event(json: bytes) -> int:
-    """Return the number of bytes that an event in JSON adds to the size of its group, which ``max_bytes`` limits."""
+    """Return what an event in JSON adds to the size of its group, which ``max_bytes`` limits."""
     return len(json) + SEPARATOR_BYTES
 
 
 def packed_events(events: Iterable[ScoredEvent], first_offset: int) -> bytes:
-    """Pack the events of a run as one msgpack array, in which the offset and the JSON of each event follow one another.
-
-    Args:
-        events: The events.
-        first_offset: Offset of the first event; the stored offsets are relative to it.
-    """
+    """Pack the events of a run as one msgpack array of offsets, relative to ``first_offset``, and JSON."""
     packed: bytes = _pack([part for event in events for part in (event.offset - first_offset, event.json)])
     return packed
 
 
 def events_of(fields: Mapping[str, bytes]) -> list[tuple[int, bytes]]:
-    """Unpack the kept events of a group; return pairs of offset and JSON, sorted by offset and without duplicates.
-
-    Args:
-        fields: The packed events of each run, by the first offset of the run.
-    """
+    """Unpack runs, given by their first offsets; return pairs of offset and JSON, sorted by offset and without duplicates."""
     found: dict[int, bytes] = {}
     for first, packed in fields.items():
         parts = msgpack.unpackb(packed, raw=True)

@@ -22,14 +22,7 @@ class OpenGroup:
     With ``leading``, it has no events until the second one arrives, because the first one was emitted at once.
 
     Attributes:
-        first_offset: Offset of the first event.
-        opened_ms: Score of the first event.
-        last_offset: Offset of the last event.
-        score_ms: Score of the last event.
         silent_from_ms: Time from which silence after the last event counts.
-        events: Number of events.
-        low_ms: Lowest record timestamp.
-        high_ms: Highest record timestamp.
         names: Stored values by changed name; if events are kept, packed events by the first offset of their run.
         bytes_kept: Size of the kept events, in bytes.
         shorter_ms: By how much the quiet period after the last event is shorter than the fold's longest one; 0 if events set none.
@@ -59,13 +52,7 @@ class OpenGroup:
 
 @dataclass(slots=True)
 class MemoryShard:
-    """The open groups of one (fold, topic, partition), folded and sealed in memory instead of Redis.
-
-    Attributes:
-        bounds: The bounds at which groups close.
-        partitions: Partition count of the source, from which the version of records is computed.
-        open: The open groups, by group key.
-    """
+    """The open groups of one (fold, topic, partition), folded and sealed in memory instead of Redis."""
 
     bounds: Bounds
     partitions: int = 1
@@ -118,7 +105,6 @@ class MemoryShard:
         """Close the due groups; return those that have events, in the order of first offsets.
 
         Args:
-            clock_ms: Partition clock.
             quiet: Whether silence closes groups; False while a backlog is read with the backlog policy ``merge``.
             everything: Whether to close all groups, with the reason ``flush``.
             late_ms: By how many ms record time lags behind the clock. ``max_hold`` is extended by this time, because the time at
@@ -135,7 +121,7 @@ class MemoryShard:
         return sealed
 
     def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
-        """Remove an open group without a record, and return it; None if it is not open, or its first event has another offset."""
+        """Remove an open group without a record; return None if it is not open, or its first event has another offset."""
         stored = self.open.get(group)
         return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
 
@@ -156,7 +142,6 @@ class MemoryShard:
 
 
 def _add(stored: OpenGroup, event: ScoredEvent, aggregates: Aggregates | None) -> None:
-    """Add the changed names of an event to its open group, or its JSON if the fold keeps events."""
     names = stored.names
     if event.json:
         names[str(event.offset)] = packed_events([event], event.offset)

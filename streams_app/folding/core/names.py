@@ -60,10 +60,7 @@ class Cache(dict[_Key, _Value]):
     weight = 0
 
     def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
-        """Cache ``value``, which belongs to the set ``names``, under ``key``; return ``value``.
-
-        It is not cached if the set has more than :data:`CACHED_NAMES` names.
-        """
+        """Cache ``value`` for the set ``names`` unless the set has more than :data:`CACHED_NAMES` names; return ``value``."""
         if len(names) <= CACHED_NAMES:
             weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
             self.weight += weight
@@ -89,7 +86,7 @@ def shared_names(names: Collection[str]) -> NameSet:
 
 
 def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
-    """Return these names, given in UTF-8, as a NameSet; equal small sets share one cached object."""
+    """Return these names, given in UTF-8, as :func:`shared_names` does."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
@@ -99,7 +96,7 @@ def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
 
 
 def names_of_mask(mask: int) -> NameSet:
-    """Return the names whose bits are set in a mask, as a NameSet."""
+    """Return the names whose bits are set in a mask."""
     found = _of_mask.get(mask)
     if found is None:
         names = shared_names([name for name, bit in _bits.items() if mask & bit])

@@ -41,13 +41,9 @@ class RecordShape:
     """The part of a fold's definition that determines what its stored state means, and how it becomes a record.
 
     Attributes:
-        fold: Name of the fold.
-        group_fields: Names of the group fields, as they appear in the record.
-        changed: Name of the changed field.
         keep: ``names``, ``last`` or ``events``; or a JSON object with the aggregate of each name, sorted by name.
         group_from: Origin of the group key. It distinguishes the record key from a field named ``key``, which looks the same in
             records.
-        changed_from: Origin of the changed names.
         fields: Fields of the events that ``keep = "events"`` keeps; empty for whole events, and for other values of ``keep``.
     """
 
@@ -61,7 +57,7 @@ class RecordShape:
 
     @classmethod
     def of(cls, fold: Fold) -> RecordShape:
-        """Create the shape of a declared fold. All functions of the user count as equal, because their results are unknown."""
+        """All functions of the user count as equal, because their results are unknown."""
         group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
         changed_from = FUNCTION if callable(fold.changed) else FIELDS
         keep = fold.keep if isinstance(fold.keep, str) else orjson.dumps(fold.keep, option=orjson.OPT_SORT_KEYS).decode()
@@ -76,15 +72,13 @@ class RecordShape:
     def from_text(cls, text: str) -> RecordShape:
         """Parse the result of :meth:`to_text`.
 
-        A text that an older version has stored lacks :attr:`group_from` and :attr:`changed_from`. Its shape differs from that of
-        every declared fold, so that the definition counts as changed.
+        A text of an older version lacks the origins; it differs from every declared fold, so the definition counts as changed.
         """
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from, *fields = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from, tuple(*fields))
 
     def declared_keep(self) -> str | dict[str, str]:
-        """Return the setting ``keep`` as a fold declares it: as text, or as a mapping of changed names to aggregates."""
         return orjson.loads(self.keep) if self.keep.startswith("{") else self.keep
 
 
@@ -93,9 +87,6 @@ class SealedGroup(NamedTuple):
 
     Attributes:
         member: Group key as bytes, see :func:`streams_app.codec.member_of`.
-        first_offset: Offset of its first event.
-        last_offset: Offset of its last event.
-        events: Number of its events.
         first_event_ms: Lowest record timestamp of its events.
         last_event_ms: Highest record timestamp of its events.
         reason: Why it was closed or emitted, one of :data:`streams_app.folding.core.closing.REASONS`.
@@ -118,12 +109,11 @@ class SealedGroup(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> SealedGroup:
-        """Unpack one entry of the outbox from msgpack."""
         return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> list[SealedGroup]:
-        """Unpack several concatenated entries of the outbox from msgpack."""
+        """Unpack several concatenated entries."""
         unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
@@ -145,20 +135,14 @@ class SealedGroup(NamedTuple):
     def version(self) -> int:
         """Return the version of the record without lost offsets: partition count of the source * 2^40 + offset of the last event.
 
-        The version in a folded record is this number plus the number of lost offsets, by which the broker has truncated the log of
-        the partition so far. The newer of two records of one group has the higher version.
+        The version in a record is this number plus the number of lost offsets. The newer of two records of one group has the higher
+        version.
         """
         return self.partitions * VERSION_SHIFT + self.last_offset
 
 
 class FoldedRecord(NamedTuple):
-    """A folded record for the output topic.
-
-    Attributes:
-        fold_id: Value of the header ``fold-id``.
-        key: Bytes of the group key.
-        value: Value of the record, as JSON.
-    """
+    """A folded record for the output topic: header ``fold-id``, bytes of the group key, and JSON."""
 
     fold_id: bytes
     key: bytes
@@ -168,14 +152,7 @@ class FoldedRecord(NamedTuple):
 def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int, lost: int = 0) -> str:
     """Return the id of a folded record. It depends only on the source, so a record that is sent again has the same id.
 
-    Args:
-        fold: Name of the fold.
-        topic: Source topic.
-        partition: Source partition.
-        first_offset: Offset of the first event in the record.
-        last_offset: Offset of the last event in the record.
-        lost: Number of offsets by which the broker has truncated the log. It distinguishes the record from records of the lost
-            events, which had the same offsets and may have been produced.
+    The number of ``lost`` offsets distinguishes the record from those of the lost events, which had the same offsets.
     """
     return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}{_behind(lost)}"
 
@@ -189,10 +166,6 @@ class Renderer:
 
     Most groups have one text field and keep only names, and few of their sets of names differ. Their records are assembled from
     prepared text. All others are rendered by :func:`render`, which produces the same bytes.
-
-    Attributes:
-        shape: Definition under which the groups were folded.
-        lost: Number of offsets by which the broker has truncated the log so far.
     """
 
     def __init__(self, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> None:
@@ -234,13 +207,6 @@ def render(sealed: SealedGroup, shape: RecordShape, topic: str, partition: int, 
     """Render a sealed group as one record; if that would be too large, as several with ``#1``, ``#2`` … appended to the id.
 
     A group with kept events or with a single name always becomes one record, however large it is.
-
-    Args:
-        sealed: The group.
-        shape: Definition under which the group was folded.
-        topic: Source topic.
-        partition: Source partition.
-        lost: Number of offsets by which the broker has truncated the log so far.
     """
     base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset, lost)
     names = sorted(sealed.names)
@@ -260,10 +226,7 @@ def _json(value: Any) -> str:
 
 
 def _parts(sealed: SealedGroup, names: list[str]) -> list[list[str]]:
-    """Split the changed names of a group so that the record of each part stays below the maximum.
-
-    A name whose record alone exceeds the maximum becomes a part of its own.
-    """
+    """Split the changed names so that each record stays below the maximum; a name that exceeds it alone becomes its own part."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
     used = 0

@@ -19,12 +19,7 @@ from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
 def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[ScoredEvent, int]]]:
-    """Return the events of a chunk with their scores, in offset order, by group key.
-
-    Args:
-        events: Events in offset order. They include all events of the chunk; other events are ignored.
-        chunk: The chunk.
-    """
+    """Return the events of a chunk with their scores, in offset order, by group key; events outside the chunk are ignored."""
     clock = chunk.start_ms
     found = defaultdict(list)
     for fields in events:
@@ -42,11 +37,9 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
     of its own.
 
     Args:
-        events: Events of one group, with their scores.
         open_group: The open group before these events, which is modified; None if the group is not open. If a script failed before
             it moved the cursor, the group already contains some of the events. These become a run of their own, which the next
             script skips.
-        bounds: Bounds of the fold.
     """
     # Values do not matter here, and those of the open group are unknown.
     model, runs = MemoryShard(replace(bounds, aggregates=None)), list[GroupRun]()

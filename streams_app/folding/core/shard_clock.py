@@ -29,13 +29,13 @@ class RangeTime(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """The clocks stored with a shard: the partition clock, the newest record time of a folded event, and how far record time lags.
+    """The clocks stored with a shard, in ms.
 
     Attributes:
         clock_ms: Partition clock, by which groups become due.
         record_clock_ms: Newest record timestamp of a folded event so far, at most the wall clock when it was read.
-        late_ms: By how many ms record time lagged behind the wall clock when the last live event arrived; 0 unless the
-            backlog policy is ``sessions``.
+        late_ms: Lag of record time behind the wall clock when the last live event arrived; 0 unless the backlog policy is
+            ``sessions``.
     """
 
     clock_ms: int = 0
@@ -47,7 +47,6 @@ class ShardClock:
     """The owner's copy of the :class:`Clocks` of a shard, and the rules that advance them.
 
     Attributes:
-        stored: The clocks as Redis has them.
         caught_up_at_ms: When the reader was last at the end of the partition, according to a fetch reply or to the end of the log
             at the claim; None if that was never so since the claim.
         folded_until_ms: Time of the last fetch whose reply showed that no record above the fence was left to fold, by the wall
@@ -56,13 +55,6 @@ class ShardClock:
     """
 
     def __init__(self, *, backlog: str, quiet_ms: int) -> None:
-        """Initialize a clock for a shard that is not claimed yet.
-
-        Args:
-            backlog: Setting ``backlog`` of the fold. In a backlog, ``merge`` keeps quiet groups open, and ``sessions`` closes them
-                at gaps of record time.
-            quiet_ms: Quiet period of the fold, in ms; the longest one if events set their own.
-        """
         self.stored = Clocks()
         self.caught_up_at_ms: int | None = None
         self.folded_until_ms: int | None = None
@@ -70,19 +62,13 @@ class ShardClock:
         self._quiet_ms = quiet_ms
 
     def take_over(self, stored: Clocks) -> None:
-        """Continue from the clocks that Redis has stored for a newly claimed shard."""
         self.stored = stored
         self.caught_up_at_ms = self.folded_until_ms = None
 
     # ---- folding
 
     def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
-        """Return the times that determine the scores of the events in a range whose folding begins now.
-
-        Args:
-            view: State of the reader after the fetch that returned the range.
-            now_ms: Wall clock, or the time of Redis if the wall clock is not trusted.
-        """
+        """Return the times of a range whose folding begins now; without a trusted wall clock, ``now_ms`` is the time of Redis."""
         return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
 
     def start_ms(self, time: RangeTime) -> int:
@@ -99,12 +85,9 @@ class ShardClock:
         return self._sessions and time.arrived_ms is None
 
     def after(self, time: RangeTime, last_score_ms: int, *, has_events: bool) -> Clocks:
-        """Return the :class:`Clocks` of the shard as they will be after a range is folded; :attr:`stored` is not changed.
+        """Return the clocks as they will be after a range is folded.
 
-        Args:
-            time: Times of the range, see :meth:`range_time`.
-            last_score_ms: Score of its last event; without events, the result of :meth:`start_ms`.
-            has_events: Whether the range has any event of the fold.
+        Without events, ``last_score_ms`` is the result of :meth:`start_ms`.
         """
         clock_ms, record_clock_ms, late_ms = self.stored
         record_clock_ms = max(record_clock_ms, last_score_ms)
@@ -131,11 +114,6 @@ class ShardClock:
         """Return whether the last fetch is recent and shows that all events up to the end of the log are folded.
 
         If so, the time of that fetch becomes :attr:`caught_up_at_ms` and :attr:`folded_until_ms`.
-
-        Args:
-            fence: Highest offset folded.
-            view: State of the reader after the fetch.
-            now_ms: Wall clock, in ms.
         """
         if not is_caught_up(fence, view, now_ms):
             return False
@@ -143,15 +121,10 @@ class ShardClock:
         return True
 
     def forget_folded_until(self) -> None:
-        """Reset :attr:`folded_until_ms`, because the clock by which it was measured is not trusted."""
         self.folded_until_ms = None
 
     def due_ms(self, folded_until_ms: int | None) -> int:
-        """Return the present partition clock, in ms: the stored one, or ``folded_until_ms`` if that is later.
-
-        Args:
-            folded_until_ms: Wall-clock time up to which all records that had arrived are folded; None if it is unknown.
-        """
+        """Return the present partition clock, in ms: the stored one, or ``folded_until_ms`` if that is known and later."""
         return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
@@ -159,19 +132,12 @@ class ShardClock:
 
         With ``sessions``, it always does. With ``merge``, it does only while the partition clock lags the wall clock by less than
         the quiet period.
-
-        Args:
-            clock_ms: Partition clock, in ms.
-            now_ms: Wall clock, in ms.
         """
         return self._sessions or now_ms - clock_ms < self._quiet_ms
 
 
 def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
-    """Return when a range arrived, if the reader had been at the end of its partition just before; None for a backlog.
-
-    The result is also None if the fetch is too old: while the process was suspended, more records may have arrived.
-    """
+    """Return when a range arrived; None for a backlog, and after a suspension, in which more records may have arrived."""
     fetched_ms = view.fetched_at_ms
     if fetched_ms is None or caught_up_at_ms is None:
         return None
@@ -179,11 +145,10 @@ def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> i
 
 
 def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
-    """Return by how many ms record time lags behind the time of arrival, after a range has been read with ``sessions``.
+    """Return the lag of record time behind the arrival after a range.
 
-    For a live range, this is its arrival minus the newest record time. For a backlog, whose arrival is unknown, the former lag is
-    kept, but at most the wall clock minus the newest record time, since its events have arrived by now. Without this limit, the
-    silence after them would depend on when they are read, and two successive owners would disagree.
+    A backlog keeps the former lag, but at most the wall clock minus the newest record time, since its events have arrived by now.
+    Without this limit, two successive owners would disagree on the silence after them.
     """
     if time.arrived_ms is None:
         return min(late_ms, max(0, time.cap_ms - record_clock_ms))
@@ -191,9 +156,9 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 
 
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
-    """Estimate when the newest event of a backlog arrived: its record time plus the lag of live events, but not in the future.
+    """Estimate when the newest event of a backlog arrived: its record time plus the lag of live events, at most now.
 
-    Return 0 if the lag is so small that record time can be used instead. The estimate is needed because silence closes groups by
-    the wall clock once the backlog is read, and the wall clock is ahead of record time by the lag.
+    Return 0 if the lag is small. Silence closes groups by the wall clock once the backlog is read, and the wall clock is ahead of
+    record time by the lag.
     """
     return min(record_clock_ms + late_ms, time.cap_ms) if late_ms > SKEW_MS else 0

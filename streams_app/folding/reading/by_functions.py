@@ -43,10 +43,7 @@ class PythonReader(EventReader):
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
-        """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
-
-        An event for which ``source_filter`` returns a false value is skipped without a dead letter.
-        """
+        """An event for which ``source_filter`` returns a false value is skipped without a dead letter."""
         if decoded is None:
             decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
@@ -114,10 +111,7 @@ class PythonReader(EventReader):
         super()._check_names(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of names and values, made via JSON.
-
-        So encoding the copy cannot fail later, and the user's code cannot change it.
-        """
+        """Return a copy via JSON, so that encoding it cannot fail later, and the user's code cannot change it."""
         try:
             raw = encode(names)
             for value in names.values():
@@ -140,7 +134,6 @@ def _fault_of(name: str, value: Any) -> str | None:
 
 
 def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
-    """Call a function of the user, and return its result; any exception becomes a :class:`BadEventError`."""
     try:
         return function(argument)
     except Exception as error:  # the code is the user's, so any exception is possible
@@ -155,8 +148,7 @@ def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 def _listed(changed: Any) -> Any:
     """Copy the result of the user's function ``changed``, which that function may reuse and modify.
 
-    A mapping becomes a dict, and any other iterable except text a list; other values are returned as they are. Errors that the
-    user's objects raise are not caught.
+    Errors that the user's objects raise are not caught.
     """
     if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
         return changed.copy()  # the function may reuse and modify it

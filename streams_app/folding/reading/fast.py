@@ -45,10 +45,7 @@ def is_plain_field(path: str) -> bool:
 
 
 def is_usual(fold: Fold) -> bool:
-    """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields.
-
-    Such a fold has no functions of the user, and needs no more of an event than its group and changed names.
-    """
+    """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields."""
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False
     if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
@@ -70,10 +67,7 @@ def _is_unusual(value: bytes) -> bool:
 
 
 def is_usual_kept(fold: Fold) -> bool:
-    """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field.
-
-    Such a fold has no functions of the user, no ``close_when``, no selected ``fields``, and no quiet period that events set.
-    """
+    """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field."""
     is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False
@@ -92,8 +86,6 @@ class _FastReader(EventReader):
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """Encode a group key; return its bytes in Redis, and the record key that events of the group should have.
 
-        Text keys are cached.
-
         Raises:
             BadEventError: :class:`EventReader` must read the event, because the key is too long or not a scalar.
         """
@@ -106,7 +98,6 @@ class _FastReader(EventReader):
         return cached
 
     def _read_slowly(self, record: SourceRecord, faults: RangeFaults) -> Iterator[Event]:
-        """Read one record by :class:`EventReader`, because its event is unusual or has a new name."""
         return super().events([record], decode_all([record], self._limits), faults)
 
 
@@ -119,7 +110,6 @@ class FastKeptReader(_FastReader):
         self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
-        """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, member_of_known, new_event = self._decode, self._members.get, tuple.__new__
         max_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
         for record in records:
@@ -160,7 +150,6 @@ class FastReader(_FastReader):
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
-        """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         max_bytes, max_key_bytes = self._limits.value_bytes, self._limits.key_bytes
@@ -202,7 +191,7 @@ class FastReader(_FastReader):
             yield offset, -1 if stamp is None else stamp, member, masked
 
     def _without_values(self, names: Any) -> int | dict[str, None]:
-        """Return the changed names of an event as a mask, or as a dict without values if one of them has no bit.
+        """Return the changed names as a mask, or as a dict without values if one of them has no bit.
 
         Raises:
             BadEventError: Some names are invalid, or new, so that they must be checked by :class:`EventReader`.

@@ -46,18 +46,13 @@ class RangeFaults:
     misrouted_example: int | None = None
 
     def count_misrouted(self, offset: int) -> None:
-        """Count the event at an offset as misrouted: its record key is not its group key."""
         self.misrouted += 1
         self.misrouted_example = offset
 
 
 @dataclass(slots=True)
 class DecodedRange(RangeFaults):
-    """The events of a range of records that was read in one call, with the faults of the range.
-
-    Attributes:
-        events: The events in offset order.
-    """
+    """The events of a range of records that was read in one call, in offset order, with the faults of the range."""
 
     events: list[ScoredEvent] = field(default_factory=list)
 
@@ -124,10 +119,7 @@ class EventReader:
         return iter(())
 
     def read(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
-        """Read a range of records in one call; return its events, its rejected events and the number of misrouted ones.
-
-        For the arguments, see :meth:`events`.
-        """
+        """Read a range of records in one call, with the arguments of :meth:`events`."""
         found = DecodedRange()
         found.events = [event_of(event) for event in self.events(records, decoded, found)]
         return found
@@ -171,12 +163,7 @@ class EventReader:
         return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """Return an event of which some values cannot be represented, such as numbers beyond a double.
-
-        As with the fast readers, fields that the fold does not read may have any value.
-
-        Args:
-            fault: Why the value was not decoded; None for an empty value.
+        """Return an event of which some values cannot be represented; fields that the fold does not read may have any value.
 
         Raises:
             BadEventError: The event must be rejected: its value is empty, the fold keeps such a value, or ``fault`` has another

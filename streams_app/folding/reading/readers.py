@@ -14,10 +14,7 @@ from streams_app.settings import Limits
 def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> EventReader:
     """Create the event reader for a fold: a fast one for the usual settings, otherwise a general one.
 
-    Args:
-        fold: The fold.
-        limits: Limits of the settings.
-        schemas: Decodes values that are framed by a schema registry; None if no value is framed, as in a file or a test.
+    ``schemas`` is None if no value is framed by a schema registry, as in a file or a test.
     """
     if is_usual(fold):
         return FastReader(fold, limits)

@@ -19,27 +19,22 @@ _HEADERS: Final = attrgetter("headers")
 
 
 def replay_target(app_id: str, fold: str) -> bytes:
-    """Return the value of the replay header, ``<app_id>/<fold>``, for events that are replayed for a fold."""
+    """Return the value of the replay header, ``<app_id>/<fold>``."""
     return f"{app_id}/{fold}".encode()
 
 
 def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
-    """Return the value of the replay header in ``headers``; None if the event is not replayed, so that every fold reads it."""
+    """Return the value of the replay header; None if the event is not replayed, so that every fold reads it."""
     return next((target or b"" for name, target in headers if name == REPLAY_HEADER), None)
 
 
 class RoutedRange:
-    """A range of records of a source; each fold reads those that are not replayed for another fold or application."""
+    """A range of records of a source; each fold reads those that are not replayed for another fold or application.
+
+    ``folds`` are all folds of this application that read the source; ``decoded`` is None if none of them needs decoded values.
+    """
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
-        """Store the records, and check once whether any of them has headers.
-
-        Args:
-            app_id: Name of this application; events that are replayed for another one are skipped.
-            folds: Names of all folds of this application that read the source.
-            records: The records of the range.
-            decoded: Result of :func:`.decode_all` for these records; None if no fold needs decoded values.
-        """
         self._app_id = app_id
         self._folds = folds
         self._records = records
@@ -47,15 +42,9 @@ class RoutedRange:
         self._has_headers = any(map(_HEADERS, records))
 
     def records_for(self, fold: str, faults: RangeFaults) -> tuple[list[Any], list[Any] | None]:
-        """Return the records of the range that a fold reads.
+        """Return the records of the range that a fold reads, and their decoded values; None instead if the range was not decoded.
 
-        Args:
-            fold: Name of the fold.
-            faults: Only if the fold is the first one of the source, the events that are replayed for folds that no longer exist
-                are added to it as rejected events.
-
-        Returns:
-            The records, and the decoded value of each; None instead of the values if the range was not decoded.
+        For the first fold of the source, events that are replayed for folds that no longer exist are added to ``faults``.
         """
         records, decoded = self._records, self._decoded
         if not self._has_headers:
@@ -68,7 +57,7 @@ class RoutedRange:
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
     def _for_unknown_folds(self) -> Iterator[RejectedEvent]:
-        """Yield, as rejected, the events that are replayed for a renamed or removed fold; they become its dead letters again."""
+        """Yield, as rejected, the events replayed for a renamed or removed fold; they become its dead letters again."""
         ours = replay_target(self._app_id, "")
         for record in self._records:
             target = target_of(record.headers)

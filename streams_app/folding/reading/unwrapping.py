@@ -40,19 +40,13 @@ class FormatReader(EventReader):
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
-        """Iterate over the record keys and values whose schemas must be fetched before :meth:`events`.
-
-        Keys are included with every format, because a key may be the group key, and is compared with it. The items include keys and
-        values without a frame, those of a schema that was fetched before, and None. There are no items if :attr:`reads_frames` is
-        False.
-        """
+        """Keys are included with every format, because a key may be the group key, and is compared with it."""
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
-        """Iterate over the events in a range of records; the arguments are those of :meth:`EventReader.events`.
+        """Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter.
 
-        Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter. The schemas of all framed
-        keys and values must have been fetched before.
+        The schemas of all framed keys and values must have been fetched before.
         """
         if decoded is None:
             decoded = [None if self._values.is_framed(one.value) else decode_all([one], self._limits)[0] for one in records]
@@ -111,10 +105,9 @@ class FormatReader(EventReader):
             return error
 
     def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
-        """Return whether an event is not misrouted: its record key is the group key, or an object of group fields only.
+        """Return whether the record key of an event is the group key, or an object of group fields with the values of the event.
 
-        The fields must have the same values as in the event. The result is also True for rows whose group keys are computed by a
-        function of the user, because those cannot be checked.
+        The result is also True for rows whose group keys are computed by a function of the user: those cannot be checked.
         """
         if self._is_by_key or key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True

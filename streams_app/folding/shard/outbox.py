@@ -37,30 +37,22 @@ class Outbox:
         return iter(self._entries)
 
     def extend(self, sealed: Iterable[SealedGroup]) -> None:
-        """Add sealed groups at the end."""
         self._entries.extend(sealed)
 
     def clear(self) -> None:
-        """Remove all entries."""
         self._entries.clear()
 
     def first(self, most: int) -> list[SealedGroup]:
-        """Return the first entries, at most ``most``, which are to be sent next."""
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[SealedGroup]) -> list[tuple[int, int, int]]:
-        """Combine sent entries to ranges of first offsets, as :meth:`.ShardStore.finish` takes them. No range has another entry.
-
-        Returns:
-            For each range the lowest and the highest first offset, both inclusive, and the number of sent entries. If
-            :attr:`is_exact` is False, each entry is a range of its own.
-        """
+        """Combine sent entries as :func:`ranges_of` does; each is a range of its own if :attr:`is_exact` is False."""
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
 
     def remove(self, sent: Sequence[SealedGroup]) -> None:
-        """Remove these entries, which are usually the first ones; called after Redis has removed them."""
+        """Remove these entries, which are usually the first ones, after Redis has removed them."""
         entries = self._entries
         for entry in sent:
             if not entries or entries[0] is not entry:
@@ -71,7 +63,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Wait until :meth:`remove` is called, so that there is room again, or until ``seconds`` have passed."""
+        """Wait until :meth:`remove` is called, or until ``seconds`` have passed."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -80,10 +72,6 @@ class Outbox:
 
 def ranges_of(sent: Sequence[SealedGroup], pending: Iterable[SealedGroup]) -> list[tuple[int, int, int]]:
     """Combine sent entries to as few ranges of first offsets as possible, none of which contains another pending entry.
-
-    Args:
-        sent: Entries that the broker has acknowledged.
-        pending: All entries of the outbox; the sent ones may be among them.
 
     Returns:
         For each range the lowest and the highest first offset, both inclusive, and the number of sent entries.

@@ -28,7 +28,6 @@ class FoldStep(NamedTuple):
         outcome: ``DONE``: the chunk is folded. ``MORE``: some groups are not folded yet; call again. ``FULL``: nothing was folded,
             because the outbox is full or the definition of the fold has changed; call again once the outbox was sent and, after a
             change, the groups of the former definition were emitted.
-        sealed: Number of records that went into the outbox.
     """
 
     outcome: FoldOutcome
@@ -39,21 +38,12 @@ class ChunkProgress:
     """How far a chunk is folded. Its groups are folded in the order of their bytes, from the first one after the cursor on.
 
     Attributes:
-        chunk: The chunk.
         cursor: Last group that Redis has folded; empty before the first group.
         digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
     """
 
     def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]], digest: bytes = b"") -> None:
-        """Initialize the progress of a chunk of which nothing has been sent yet.
-
-        Args:
-            chunk: The chunk to fold.
-            cursor: Cursor of its range in Redis; empty if the range has not begun.
-            events: Function that reads the events again, at least those of the chunk. It is called if a bound of the fold closes a
-                group in the middle of a run, which must then be split.
-            digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
-        """
+        """Initialize the progress; ``events`` reads at least the events of the chunk again, for runs that must be split."""
         self.chunk = chunk
         self.digest = digest
         self.cursor = cursor
@@ -64,14 +54,7 @@ class ChunkProgress:
         self._apart: dict[bytes, list[GroupRun]] = {}
 
     def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
-        """Return the next groups of the chunk, packed for ``fold.lua``, and whether they are the last ones of the chunk.
-
-        Args:
-            most: Maximum number of groups.
-            packing: Encodes groups as arguments of the script.
-            silent_from_ms: Earliest time at which silence can begin: it begins at the score of an event, or at this time if that is
-                later; see :meth:`.ShardClock.silent_from_ms`.
-        """
+        """Return the next groups, at most ``most``, packed for ``fold.lua``, and whether they are the last ones of the chunk."""
         members = self._members[self._at : self._at + most]
         groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart)
         return groups, self._at + len(groups.values) // 3 == len(self._members)
@@ -80,10 +63,6 @@ class ChunkProgress:
         """Split the runs of those groups for which ``fold.lua`` requires it; :meth:`next_groups` then returns the split runs.
 
         A run is split wherever a bound closes its group.
-
-        Args:
-            groups: The groups, by group key, each as Redis has stored it; None for a group that is not open.
-            bounds: Bounds of the fold.
 
         Raises:
             FencedError: The runs are already split in this way, but the script requires it once more. The next call would have the
@@ -102,7 +81,6 @@ class ChunkProgress:
         self._apart |= apart
 
     def restart(self) -> None:
-        """Continue with the first group of the chunk; called if no range is in progress in Redis."""
         self.cursor, self._at = b"", 0
 
     def advance_to(self, cursor: bytes) -> None:
@@ -124,16 +102,8 @@ def chunks_of(
     """Cut the events of a range into chunks. Each chunk is cut only when it is requested, by the clock as it is then.
 
     Args:
-        events: Events of the range in offset order, all above the fence.
-        fence: Highest offset folded.
-        end: Last offset of the range, which is not below the end of ``begun``.
         begun: The part of the range that another owner has begun; None if there is none. It becomes one chunk, with the stored
             times.
-        clock: Clock of the shard.
-        bounds: Bounds of the fold.
-        view: State of the reader after the fetch that returned the events.
-        now_ms: Wall clock, in ms.
-        keeps_values: Whether values or events are kept, and not only the changed names.
     """
     cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter if bounds.reads_details else ChunkCutter
     cut = partial(cutter_of, bounds=bounds, keeps_values=keeps_values)
@@ -158,21 +128,12 @@ again."""
 
 
 class ScriptSizing:
-    """Determines from earlier script calls how many groups to send to the next one.
-
-    Attributes:
-        groups: Number of groups to send with the next script call.
-    """
+    """Determines from earlier script calls how many groups to send to the next one."""
 
     def __init__(self) -> None:
         self.groups = FIRST_GROUPS
 
     def learn(self, taken: int, work: int) -> None:
-        """Set :attr:`groups` for the next script call from the result of the last one.
-
-        Args:
-            taken: Number of groups that the last call folded; with 0, nothing changes.
-            work: Time that Redis needed for them, in microseconds.
-        """
+        """Learn from a call that folded ``taken`` groups, for which Redis needed ``work`` microseconds."""
         if taken:
             self.groups = max(1, min(MAX_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

@@ -50,11 +50,8 @@ class Shard:
 
     Attributes:
         definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
-        fence: Highest offset folded.
         in_progress: The range of which only some groups are folded; None if there is none.
-        clock: The clocks of the shard, see :class:`.Clocks`, and the rules that advance them.
         outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
-        lock: Lock that a method holds while it runs a script of this shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         is_claimed: False before the claim, after the release, and after a seal whose reply was lost, until the next claim.
@@ -85,25 +82,20 @@ class Shard:
 
     @property
     def key(self) -> tuple[str, TP]:
-        """Return the fold name and the source partition, which together identify the shard in the application."""
         return self.fold.name, self.tp
 
     # ---- ownership
 
     async def claim(self, position: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
-        """Take over the shard and load its state from Redis.
+        """Take over the shard and load its state from Redis; return whether the state is new, because Redis had none.
 
         The caller must just have committed as the member and generation of the claim, which Kafka accepts only from the worker to
         which the partition is assigned.
 
         Args:
             position: Offset at which the fold begins if Redis has no state: its low watermark in Kafka.
-            partitions: Partition count of the source.
             topic_id: Id of the source topic; "" if it is unknown.
             token: Token of the claim; if it is "", a new one is made.
-
-        Returns:
-            Whether the state is new, because Redis had none.
         """
         async with self.lock:
             self.is_claimed = False
@@ -133,24 +125,19 @@ class Shard:
         self.is_claimed = False
 
     def check_owned(self) -> None:
-        """Raise FencedError if the shard is not claimed, or must be claimed again, see :attr:`is_claimed`."""
         if not self.is_claimed:
             raise FencedError("owner", "released")
 
     # ---- folding
 
     def waits_for(self, end: int) -> bool:
-        """Return whether a range whose last offset is ``end`` is too short, because the range in progress ends later."""
+        """Return whether a range with this last offset is too short, because the range in progress ends later."""
         return self.in_progress is not None and end < self.in_progress.to
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
-        """Cut the events of a range into chunks. Request each chunk only after the chunks before it are folded.
+        """Cut the events of a range, for whose ``end`` :meth:`waits_for` is False, into chunks.
 
-        Args:
-            events: Events in offset order, all above the fence.
-            end: Last offset of the range, for which :meth:`waits_for` returns False.
-            view: State of the reader after the fetch that returned the events.
-            now_ms: Wall clock, in ms.
+        Request each chunk only after the chunks before it are folded.
         """
         keeps_values = self.fold.keeps_values
         return chunks_of(
@@ -158,10 +145,7 @@ class Shard:
         )
 
     def add_fingerprint(self, record: Any) -> None:
-        """Add the fingerprint of ``record`` to :attr:`log`; do nothing if ``record`` is None.
-
-        The record is the last one of the chunk that is folded next.
-        """
+        """Add the fingerprint of the last record of the chunk that is folded next to :attr:`log`; do nothing if it is None."""
         if record is not None:
             self.log = followed_by(self.log, record)
 
@@ -169,11 +153,6 @@ class Shard:
         """Return the progress of a chunk; pass it to :meth:`fold_once` until the chunk is folded.
 
         If another owner has folded some groups of the chunk, the progress begins after them.
-
-        Args:
-            chunk: A chunk that :meth:`chunks` has yielded.
-            events: Function that reads the events of the chunk again. It is called if a bound of the fold closes a group in the
-                middle of a run, which must then be split.
         """
         digest = digest_of(chunk) if self.fold.may_read_otherwise else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
@@ -232,14 +211,7 @@ class Shard:
     # ---- emission
 
     def observe_fetch(self, view: ReaderView, now_ms: int) -> bool:
-        """Return whether the last fetch is recent and shows that all events up to the end of the log are folded.
-
-        If so, :attr:`clock` stores the time of that fetch. If the shard is not claimed, the fetch is ignored: the result is False.
-
-        Args:
-            view: State of the reader after the fetch.
-            now_ms: Wall clock, in ms.
-        """
+        """Do the same as :meth:`.ShardClock.observe_fetch`; return False if the shard is not claimed."""
         return self.is_claimed and self.clock.observe_fetch(self.fence, view, now_ms)
 
     async def seal(
@@ -248,10 +220,8 @@ class Shard:
         """Seal due groups by one script call, which moves them into the outbox. Also flush or drop groups on request.
 
         Args:
-            now_ms: Wall clock, in ms.
             folded_until_ms: Wall-clock time up to which all records that had arrived are folded; the partition clock advances to
                 it. None: the time is unknown, and the partition clock does not advance.
-            everything: Whether to seal every open group, due or not.
             is_redis_full: Whether Redis is full. While a range is only partly folded, the partition clock normally does not
                 advance, because the events in the rest of the range are scored by it. If Redis is full, this rest could wait for
                 ever. So groups are then due by the advanced clock, which is not stored.
@@ -293,7 +263,6 @@ class Shard:
         """Remove entries from the outbox after the broker has acknowledged their records.
 
         Raises:
-            FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: The outcome is unknown; call again.
         """
         async with self.lock:
@@ -309,7 +278,7 @@ class Shard:
                 await self._load_outbox()
 
     async def _compare_outbox(self, records: int) -> None:
-        """Read the outbox again if its size is unexpected, because a rollback of Redis may restore acknowledged records."""
+        """Read the outbox again if its size is unexpected: a rollback of Redis may restore acknowledged records."""
         if records != len(self.outbox):
             await self._load_outbox()
 
@@ -322,12 +291,7 @@ class Shard:
     # ---- changes of the definition and of the log
 
     async def adopt_definition(self) -> None:
-        """Store this worker's definition of the fold in Redis.
-
-        Raises:
-            FencedError: Redis still stores open groups or sealed records of the former definition, or the shard must be claimed
-                again.
-        """
+        """Store this worker's definition of the fold in Redis; raises FencedError if groups or records of the former are left."""
         async with self.lock:
             self.check_owned()
             present = self.definition.present
@@ -337,13 +301,7 @@ class Shard:
     async def rewind_to(self, fence: int, log: tuple[Fingerprint, ...], lost: int) -> None:
         """Move the fence back over offsets that the broker has lost; no group may be open, and the outbox must be empty.
 
-        Args:
-            fence: The new fence.
-            log: Fingerprints of the records up to the new fence.
-            lost: Number of offsets by which the broker has truncated the log so far.
-
-        Raises:
-            FencedError: A group is open, the outbox is not empty, or the shard must be claimed again.
+        ``log`` has the fingerprints up to the new fence.
         """
         async with self.lock:
             self.check_owned()
@@ -351,11 +309,7 @@ class Shard:
             self.fence, self.in_progress, self.log, self.lost = fence, None, log, lost
 
     async def skip_to(self, fence: int) -> None:
-        """Move the fence to ``fence``, over offsets that the log no longer contains.
-
-        Raises:
-            FencedError: A group is open, or the shard must be claimed again.
-        """
+        """Move the fence over offsets that the log no longer contains; no group may be open."""
         async with self.lock:
             self.check_owned()
             await self.store.skip(self.token, self.fence, fence)
@@ -369,8 +323,6 @@ class Definition:
     """The definition of a fold in this worker, compared with the one under which the groups in Redis were folded.
 
     Attributes:
-        present: This worker's definition.
-        stored: The definition under which the groups were folded.
         functions_disagree: Whether another worker has folded some groups of a range from which this worker reads other groups or
             events, for example because a function of the user has changed.
     """
@@ -381,5 +333,5 @@ class Definition:
 
     @property
     def has_changed(self) -> bool:
-        """Return whether the stored groups must be emitted before this worker folds events under its own definition."""
+        """Whether the stored groups must be emitted before this worker folds events under its own definition."""
         return self.stored != self.present or self.functions_disagree

@@ -27,7 +27,6 @@ class PackedGroups:
 
     Attributes:
         values: Three items for each group: its key, its sessions, and its other runs; see ``groups`` in ``fold.lua``.
-        sessions: The sessions of all these groups, in the order of the groups.
     """
 
     __slots__ = ("sessions", "values")
@@ -41,14 +40,6 @@ class GroupPacker:
     """Encodes the groups of a shard as arguments of ``fold.lua``; used for all chunks from one claim to the next."""
 
     def __init__(self, bounds: Bounds, epoch: bytes, partitions: int, *, keeps_values: bool) -> None:
-        """Initialize the packer.
-
-        Args:
-            bounds: Bounds of the fold.
-            epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
-            partitions: Partition count of the source, for the version of a record.
-            keeps_values: Whether values or events are kept, and not only the changed names.
-        """
         self.bounds = bounds
         self.epoch = epoch
         self.partitions = partitions
@@ -65,11 +56,6 @@ class GroupPacker:
         item of a packed run, such as a changed name; :data:`BYTES_OF_A_PART` bytes of values count as one part, too.
 
         Args:
-            chunk: The chunk.
-            members: Keys of groups of the chunk, in the order of their bytes.
-            clock_ms: Score of the last event of the chunk.
-            silent_from_ms: Earliest time at which silence can begin: it begins at the score of an event, or at this time if that is
-                later.
             apart: Runs that replace those of the chunk, by group key, for each group that a bound closes in the middle of a run;
                 see :mod:`streams_app.folding.core.run_splitting`.
         """
@@ -105,12 +91,12 @@ class GroupPacker:
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
-        """Return whether a group that a run opens is still open after the run: no bound closes it within the run or at its end."""
+        """Return whether no bound closes a group that a run opens, within the run or at its end."""
         lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
         return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
-        """Return how many of the runs are sessions, because silence has ended them before ``clock_ms``: all, or all but the last.
+        """Return how many of the runs silence has ended before ``clock_ms``: all, or all but the last.
 
         The result is 0 if another bound may close the group in one of them.
         """
@@ -119,6 +105,5 @@ class GroupPacker:
 
 
 def _bytes_of(sessions: Any, rest: Any) -> int:
-    """Return the number of bytes of values in the packed sessions and runs of a group."""
     runs = [run for run in rest if run != CLOSED] if rest and isinstance(rest[0], list) else [rest or []]
     return sum(map(len, (sessions or [])[3::4])) + sum(len(value) for run in runs for value in run[5::2])

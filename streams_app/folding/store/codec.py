@@ -43,11 +43,7 @@ class StoredGroup(NamedTuple):
 
     @property
     def quiet_from_ms(self) -> int:
-        """Return the time, in ms, from which the longest quiet period of the fold has to pass until silence closes the group.
-
-        Usually this is the start of the silence. If the last event has set a shorter quiet period, it is earlier by the difference,
-        so that one period serves all groups.
-        """
+        """Return the time as :attr:`.OpenGroup.quiet_from_ms` does."""
         return self.silent_from_ms - self.shorter_ms
 
     def pack(self) -> bytes:
@@ -78,7 +74,7 @@ class StoredGroup(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
-        """Decode the result of :meth:`pack`, or the field :data:`INFO_FIELD` of a group in Redis, which a script has written."""
+        """Decode the result of :meth:`pack`, also as a script has written it."""
         epoch, first, offsets, opened, scores, events, low, stamps, names, *rest = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
         silence, shorter = (*rest, 0, 0)[:2]
@@ -86,18 +82,14 @@ class StoredGroup(NamedTuple):
 
 
 def _silence(silence: int, shorter: int) -> tuple[int, ...]:
-    """Return the last two numbers of a packed group without trailing zeros; a negative ``silence`` counts as 0.
-
-    :meth:`StoredGroup.unpack` reads an omitted number as 0. For their meaning, see :meth:`StoredGroup.pack`.
-    """
+    """Return the last two numbers of a packed group without trailing zeros; a negative ``silence`` counts as 0."""
     return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 
 
 def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
-    """Decode an open group from its sidecar, its hash in Redis; its names have no values. Return None if the group is not open.
+    """Decode an open group, without values, from the names of the fields of its sidecar and its packed numbers.
 
-    Args:
-        content: Names of all fields of the hash, then the packed numbers; empty if the group is not open.
+    Return None if ``content`` is empty, because the group is not open.
     """
     if not content:
         return None
@@ -112,13 +104,6 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
     """Pack a run for ``fold.lua``, in the form of the group that the run would open.
 
     The list begins with the first offset and the timer of the group. The name and the value of each field of its sidecar follow.
-
-    Args:
-        run: A run of one group.
-        epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
-        silent_from_ms: Earliest time at which silence can begin: silence after the run begins at its last score, or at this time if
-            that is later.
-        keeps_values: Whether values or events are kept, and not only the changed names.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
@@ -135,10 +120,9 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:
-    """Return the fields, with their values, that store a run in a sidecar.
+    """Return the fields that store a run in a sidecar, with their values: one for each changed name.
 
-    If events are kept, this is one field, which contains the packed events and has the first offset as its name. Otherwise there is
-    a field for each changed name.
+    If events are kept, this is one field, the packed events by the first offset.
     """
     if run.events_kept is not None:
         if run.packed_kept is None:
@@ -148,7 +132,7 @@ def run_values(run: GroupRun) -> dict[str, bytes]:
 
 
 def run_names(run: GroupRun) -> NameSet:
-    """Return the changed names of a run as a NameSet, without values."""
+    """Return the changed names of a run, without values."""
     names = run.names
     return names_of_mask(names) if isinstance(names, int) else shared_names(names)
 
@@ -159,8 +143,6 @@ class Session(NamedTuple):
     Attributes:
         sealed: The entry for the outbox. If the group was open before, the script makes another entry instead.
         packed: The same entry, packed.
-        first_score: Score of the first event, in ms.
-        last_score: Score of the last event, in ms.
     """
 
     sealed: SealedGroup
@@ -182,10 +164,7 @@ def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, 
 
 
 def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
-    """Return the sessions of one group as a flat list for ``fold.lua``.
-
-    Each session becomes four items: first offset, first score, last score, and the packed entry of the outbox.
-    """
+    """Return four items for each session of a group: first offset, first and last score, and the packed entry."""
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.first_offset, first_score, last_score, packed)

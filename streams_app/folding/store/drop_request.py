@@ -16,8 +16,6 @@ class DropRequest:
     Attributes:
         first_offset: First offset of the fold to drop. If this fold was emitted in the meantime, a later fold of the group is not
             dropped.
-        by: User who made the request.
-        reason: The user's reason.
     """
 
     first_offset: int
@@ -30,10 +28,9 @@ class DropRequest:
 
     @classmethod
     def from_text(cls, text: str) -> DropRequest:
-        """Parse the result of :meth:`to_text`.
+        """Parse the result of :meth:`to_text`, or text that a user has written by hand.
 
-        Any other text is also accepted, because a user may have written it by hand. The request then has the user ``unknown``. If
-        the text does not begin with an offset, the request drops nothing.
+        Such a request has the user ``unknown``; if the text does not begin with an offset, it drops nothing.
         """
         first_offset, _, rest = text.partition(" ")
         try:
@@ -44,14 +41,10 @@ class DropRequest:
 
 
 class DroppedGroup(NamedTuple):
-    """A group that the owner of its shard has dropped, with the request to drop it.
+    """A group that the owner of its shard has dropped, with the request.
 
     Attributes:
         member: Group key as bytes, see :func:`streams_app.codec.member_of`.
-        first_offset: Offset of its first event.
-        last_offset: Offset of its last event.
-        events: Number of its events.
-        request: The request to drop the group.
     """
 
     member: bytes
@@ -62,15 +55,7 @@ class DroppedGroup(NamedTuple):
 
 
 class DropAnswer(NamedTuple):
-    """The stored answer to the last request that dropped a group; it expires a week after the last drop in its shard.
-
-    Attributes:
-        first_offset: Offset of the first event of the dropped fold.
-        events: Number of events of the dropped fold.
-        last_offset: Offset of the last event of the dropped fold.
-        clock_ms: Partition clock at which the fold was dropped, in ms.
-        request: The request to drop the fold.
-    """
+    """The stored answer to the last request that dropped a group; it expires a week after the last drop in its shard."""
 
     first_offset: int
     events: int
@@ -80,17 +65,13 @@ class DropAnswer(NamedTuple):
 
     @classmethod
     def from_text(cls, text: bytes) -> DropAnswer:
-        """Parse the text that ``seal.lua`` stores, five fields separated by spaces.
-
-        They are first offset, number of events, last offset, partition clock in ms, and the text of the request, see
-        :meth:`DropRequest.to_text`.
-        """
+        """Parse what ``seal.lua`` stores, the five fields separated by spaces."""
         first, events, last, clock_ms, request = text.decode("utf-8", "replace").split(" ", 4)
         return cls(int(first), int(events), int(last), int(clock_ms), DropRequest.from_text(request))
 
 
 def dropped_groups(values: Sequence[bytes]) -> list[DroppedGroup]:
-    """Parse the dropped groups in a reply of ``seal.lua``, a flat array with five values for each group."""
+    """Parse the dropped groups in a reply of ``seal.lua``, five values for each group."""
     rows = zip(*(values[at::5] for at in range(5)), strict=True)
     return [
         DroppedGroup(member, int(first), int(last), int(events), DropRequest.from_text(request.decode("utf-8", "replace")))

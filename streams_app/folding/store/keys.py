@@ -69,15 +69,7 @@ def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
 
 
 def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
-    """Return the Redis keys of the shard of one (fold, source topic, partition).
-
-    Args:
-        app_id: Name of the application. The settings have validated it, like ``fold`` and ``topic``: none of them contains a brace
-            or a slash.
-        fold: Name of the fold.
-        topic: Source topic.
-        partition: Source partition.
-    """
+    """Return the keys of a shard. The settings have checked that no argument contains a brace or a slash."""
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
     return ShardKeys(
         f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush", f"{base}:drop",
@@ -91,14 +83,10 @@ def probe_key(app_id: str) -> str:
 
 
 def replay_key(address: str) -> str:
-    """Return the key of the lease that a running replay of dead letters holds.
-
-    Args:
-        address: ``app/owner``; the owner is a fold or a subscriber, which share one namespace.
-    """
+    """Return the key of the lease of a replay. ``address`` is ``app/owner``: folds and subscribers share one namespace."""
     return f"{{{address}}}:v1:replay"
 
 
 def owner_text() -> str:
-    """Return ``<host> pid <process id>`` of this process, by which operators recognize the owner of a shard."""
+    """Return ``<host> pid <process id>``, by which operators recognize the owner of a shard."""
     return f"{socket.gethostname()} pid {os.getpid()}"

@@ -35,7 +35,6 @@ class RangeInProgress:
     Attributes:
         to: Last offset of the range, where the fence is once the range is folded.
         cursor: Last group that was folded; all groups up to it, in the order of their bytes, are done.
-        time: Times that determine the scores of its events.
         digest: Digest of its groups, see :func:`.digest_of`. By it, the next owner detects that it reads other events from the
             same records, because functions of the user or known schemas differ. Empty if this cannot happen with the fold.
     """
@@ -51,15 +50,9 @@ class ClaimReply:
     """The state of a shard that a claim has found in Redis, or created.
 
     Attributes:
-        created: Whether the claim created the state, because Redis had none.
-        fence: Highest folded offset.
-        clocks: The clocks that are stored with the shard.
         epoch: Four bytes that distinguish the groups of this state in Redis from leftovers of an older state.
         definition: Definition under which the stored groups were folded, as JSON.
-        open_groups: Number of open groups.
-        outbox_records: Number of sealed records that are not acknowledged.
         in_progress: The range of which only some groups are folded; None if there is none.
-        log: Fingerprints of the folded records.
         lost: Number of offsets by which the broker has truncated the log so far.
     """
 
@@ -97,12 +90,9 @@ class FoldReply:
     """The reply of one call of ``fold.lua``.
 
     Attributes:
-        outcome: What the script has done.
         cursor: Last group that was folded; empty if the whole range is folded. Also empty if this call has folded nothing, with the
             outcome ``DETAIL`` (a run must be split first) or ``FULL`` (the outbox must be sent first).
         clock_ms: Partition clock; 0 if the outcome is ``DETAIL`` or ``FULL``.
-        sealed: Records that the script put into the outbox, in the order of first offsets.
-        taken: Number of groups that were folded.
         work: Time that Redis needed for these groups, in microseconds, as estimated by the script.
         detail: The stored open group of each group whose runs must be split, by group key; None for a group that is not open.
     """
@@ -121,15 +111,10 @@ class SealedGroups:
     """The reply of ``seal.lua``: the sealed and dropped groups, and the state of the shard after the call.
 
     Attributes:
-        clock_ms: Partition clock.
         more: Whether more groups are due, so that the script should be called again.
-        open_groups: Number of open groups.
-        outbox_records: Number of sealed records that are not acknowledged.
         oldest_score_ms: Time from which the longest quiet period of the fold has to pass until silence closes the first open group;
             None if no group is open. It is approximate if the script reached its limit.
         oldest_opened_ms: Score of the first event of the group that was opened first; None if no group is open.
-        sealed: The groups that the script moved into the outbox.
-        dropped: The groups that the script removed at the request of an operator.
     """
 
     clock_ms: int
@@ -142,15 +127,7 @@ class SealedGroups:
     dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
-        """Return when the first open group is due, if no more events arrive; None if no group is open.
-
-        Args:
-            quiet_ms: Quiet period, in ms.
-            hold_ms: Maximum time for which a group is open, in ms.
-
-        Returns:
-            Time of the partition clock, in ms.
-        """
+        """Return the partition clock, in ms, at which the first open group is due without more events; None if no group is open."""
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

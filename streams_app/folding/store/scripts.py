@@ -14,7 +14,7 @@ SCRIPTS: Final = ("claim", "define", "finish", "fold", "outbox", "rewind", "seal
 
 
 def script_text(name: str) -> str:
-    """Return the text of ``lua/<name>.lua`` in this folder, in which include lines are not replaced yet."""
+    """Return the text of ``lua/<name>.lua`` in this folder, without included files."""
     return (files("streams_app.folding.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
@@ -30,11 +30,5 @@ class FoldScripts:
     """The Lua scripts of shards by name, registered once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        """Register the scripts; Redis loads each at its first call.
-
-        Args:
-            redis: Client of the application's Redis.
-            timer: Measures the duration of each call.
-        """
         self.redis = redis
         self.by_name = {name: Script(name, redis.register_script(with_included(script_text(name))), timer) for name in SCRIPTS}

@@ -33,7 +33,11 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class ShardStore:
-    """Reads and changes the state of one shard in Redis, by Lua scripts."""
+    """Reads and changes the state of one shard in Redis, by Lua scripts.
+
+    ``token`` is that of the owner, and ``fence`` the one that is expected in Redis. Except for :meth:`claim`, a method with one of
+    them raises :class:`.FencedError` if Redis has another one.
+    """
 
     def __init__(self, scripts: FoldScripts, keys: ShardKeys) -> None:
         self.redis = scripts.redis
@@ -50,11 +54,8 @@ class ShardStore:
         """Make the holder of ``token`` the owner of the shard; return the state of the shard, which is created if there is none.
 
         Args:
-            token: Random token that identifies this claim.
             begin: Fence of a new state if there is none; None if no state is to be created.
             epoch: Four random bytes for a state that is created. They distinguish its groups from leftovers of an older state.
-            definition: Definition of the fold, for a state that is created.
-            owner: Text by which operators recognize the new owner.
             topics: JSON array of output topic and dead-letter topic, for :mod:`streams_app.folding.agents.retired_folds`.
             topic_id: Id of the source topic; "" if it is unknown.
 
@@ -86,17 +87,11 @@ class ShardStore:
         """Fold groups of the range that begins after the fence, by one call of ``fold.lua``.
 
         Args:
-            token: Token of the owner.
-            fence: The fence that is expected in Redis.
             after: The range, with its last offset, times and digest; its cursor is not used.
             cursor: The cursor that is expected in Redis; empty if the range has not begun.
             groups: Groups beyond the cursor, in the order of their bytes.
             clocks: The clocks as they are after the range is folded.
-            bounds: Bounds of the fold.
-            is_last: Whether the groups reach the end of the range.
-            outbox_limit: If this many sealed records are not acknowledged, nothing is folded.
             max_work: Work, in microseconds of Redis time, after which the script folds no further group.
-            partitions: Partition count of the source.
             log: Fingerprints of the folded records, up to the end of the range.
 
         Raises:
@@ -126,18 +121,11 @@ class ShardStore:
         """Move due groups into the outbox, and process requests to flush or drop groups.
 
         Args:
-            token: Token of the owner.
-            fence: The fence that is expected in Redis.
             clock_ms: Partition clock; stored if it is ahead of the stored one, no range is in progress and Redis is not full.
-            bounds: Bounds of the fold.
             quiet: Whether silence closes groups; False while a backlog is read with the backlog policy ``merge``.
             limit: Maximum number of groups that are sealed, or get a new timer because they are not due yet.
-            partitions: Partition count of the source.
             everything: Whether to seal every open group, with the reason ``flush``.
             is_redis_full: Whether Redis is full. If not, groups are due by the stored clock while a range is in progress.
-
-        Raises:
-            FencedError: Another worker owns the shard, or the fence in Redis is not the expected one.
         """
         reply = await self._call(
             "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
@@ -159,12 +147,8 @@ class ShardStore:
         """Remove acknowledged records from the outbox; return how many records the outbox has afterwards.
 
         Args:
-            token: Token of the owner.
             ranges: Ranges of acknowledged records: for each the lowest and the highest first offset, both inclusive, and the number
                 of records in the range. A range that has another number of records in Redis is not removed.
-
-        Raises:
-            FencedError: Another worker owns the shard.
         """
         left = 0
         for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
@@ -186,11 +170,7 @@ class ShardStore:
         return found.decode() if found else ""
 
     async def left_behind(self) -> tuple[str, str] | None:
-        """Return the stored definition and topics of the fold; None if neither open groups nor sealed records are stored.
-
-        Returns:
-            The definition as JSON, and a JSON array of output topic and dead-letter topic.
-        """
+        """Return the definition and topics, see :meth:`claim`; None if neither open groups nor sealed records are stored."""
         keys = self.keys
         stored: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
         if not all(stored) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
@@ -200,13 +180,8 @@ class ShardStore:
     async def skip(self, token: str, fence: int, to: int) -> None:
         """Move the fence over offsets that the log no longer contains.
 
-        Args:
-            token: Token of the owner.
-            fence: The fence that is expected in Redis.
-            to: The new fence.
-
         Raises:
-            FencedError: Another worker owns the shard, the fence in Redis is not the expected one, or groups are open.
+            FencedError: Also if groups are open.
         """
         await self._call("skip", token=token, fence=str(fence), to=str(to))
 
@@ -214,41 +189,24 @@ class ShardStore:
         """Move the fence back over offsets that the broker has lost.
 
         Args:
-            token: Token of the owner.
-            fence: The fence that is expected in Redis.
-            to: The new fence.
             log: Fingerprints of the records up to the new fence.
             lost: Number of offsets that the broker has lost so far, including these.
 
         Raises:
-            FencedError: Another worker owns the shard, the fence in Redis is not the expected one, or Redis still stores open
-                groups or sealed records.
+            FencedError: Also if Redis still stores open groups or sealed records.
         """
         await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
     async def define(self, token: str, definition: str) -> None:
         """Replace the stored definition of the fold. A range that is partly folded will be folded again from its beginning.
 
-        Args:
-            token: Token of the owner.
-            definition: The new definition, as JSON.
-
         Raises:
-            FencedError: Another worker owns the shard, or Redis still stores open groups or sealed records of the former
-                definition.
+            FencedError: Also if Redis still stores open groups or sealed records of the former definition.
         """
         await self._call("define", token=token, definition=definition)
 
     async def outbox(self, token: str, page: int) -> list[SealedGroup]:
-        """Return all sealed groups in the outbox, in the order of their first offsets.
-
-        Args:
-            token: Token of the owner.
-            page: Number of records that one script reads.
-
-        Raises:
-            FencedError: Another worker owns the shard.
-        """
+        """Return all sealed groups in the outbox, in the order of their first offsets; one script reads ``page`` records."""
         found: list[SealedGroup] = []
         above = -1
         while True:
@@ -263,8 +221,6 @@ def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int
     """Return the sealed groups that ``fold.lua`` has put into the outbox, in the order of first offsets.
 
     Args:
-        groups: Groups that were sent to the script.
-        packed: Entries that the script made, one after another.
         rewritten: Packed array of the positions, counted from 1, of the sessions that are not in the outbox as they were sent.
         sessions: Number of sessions of the groups that the script folded.
     """
