@@ -58,16 +58,11 @@ class Columns:
     """The events of one time range in numpy arrays, one array (column) for each property.
 
     Attributes:
-        events: Number of added events.
         from_ms: Lowest score, see :meth:`add`; 0 if there are no events.
         to_ms: Highest score; 0 if there are no events.
-        halvings: Number of times that half of the groups were dropped.
         is_cut: Whether only the beginning of the range is kept, because a few groups have nearly all events.
-        sets: The sets of changed names that occur.
         late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least that many ms older than an earlier event of
             their partition.
-        future: Number of events with a time in the future.
-        at_midnight: Number of events whose time is midnight in UTC, as it is for a date without a time of day.
         own_periods: Number of events that set their own quiet period; None if no event of the fold can set one.
     """
 
@@ -79,11 +74,6 @@ class Columns:
 
         Args:
             now_ms: Wall clock in ms. Events with a later time count at this time.
-            max_changed: Maximum number of changed names of one group, from the settings of the fold.
-            capacity: Maximum number of stored events.
-            reads_details: Whether the added events are :class:`streams_app.folding.core.event.DetailedEvent` objects; each takes
-                4 more bytes.
-            keeps_events: Whether the fold keeps whole events (``keep = "events"``), so that their sizes are stored.
             longest_own_ms: Maximum quiet period that an event may set for its group, in ms; None if events cannot set one. If it is
                 given, the events must be decoded with the fold that :func:`fold_to_read` returns. Otherwise, events that set a
                 quiet period could not be told from events that take the default.
@@ -115,18 +105,11 @@ class Columns:
         self._is_sorted = False
 
     def add(self, partition: int, events: Iterable[Event]) -> None:
-        """Add events of a partition.
+        """Add events of a partition in offset order, after those added before, and before the columns are sorted.
 
         The score of an event is the highest record timestamp of the partition so far, where a timestamp after ``now_ms`` counts as
         ``now_ms``. :class:`streams_app.folding.core.chunks.ChunkCutter` computes the same scores for a backlog with the backlog
         policy ``sessions``.
-
-        Args:
-            partition: Partition of the events.
-            events: Events in offset order, after those added before.
-
-        Raises:
-            RuntimeError: The columns are sorted already.
         """
         if self._is_sorted:
             raise RuntimeError("events cannot be added after the columns are sorted")
@@ -148,10 +131,7 @@ class Columns:
             self._keep(hashes, scores, names, extras)
 
     def _extra_of(self, name: str, batch: Sequence[Any]) -> NDArray[Any]:
-        """Return the values of the column ``details`` or ``own_quiet`` for a batch of events.
-
-        For ``own_quiet``, the events that set their own quiet period are also counted in :attr:`own_periods`.
-        """
+        """Return the values of the column ``details`` or ``own_quiet`` for a batch of events; count :attr:`own_periods`."""
         if name == "details":
             return np.fromiter(map(_details_of, batch), np.uint32, len(batch))
         shorter = np.fromiter((event.shorter_ms for event in batch), np.int64, len(batch))
@@ -177,7 +157,6 @@ class Columns:
             self.late += [int(np.count_nonzero(late_ms >= step_ms)) for step_ms in LATE_STEPS_MS]
 
     def _widen(self) -> None:
-        """Copy the scores into a wider type, for a range that is longer than :data:`MAX_SHORT_MS`."""
         scores = np.empty(self._capacity, np.int64)
         for block in self._blocks():
             scores[block] = self._after_ms(block)
@@ -185,7 +164,6 @@ class Columns:
         self._scores = scores
 
     def _after_ms(self, block: slice | NDArray[np.uint32]) -> Times:
-        """Return the scores of these events, in ms after the lowest score of the range."""
         if self._scores.itemsize == _LONG_BYTES:
             return self._scores[block] - self.from_ms
         return self._scores[block] - np.uint32(self.from_ms & MAX_SHORT_MS)
@@ -220,11 +198,7 @@ class Columns:
             self._make_room_for_names()
 
     def _make_room_for_names(self) -> None:
-        """Reduce the memory that the sets of names take.
-
-        If their sizes are accurate enough (:attr:`.NameSets.may_be_counted`), the sizes replace the sets. Otherwise, unused sets
-        are removed. If that does not free enough memory, groups are dropped; see :meth:`_halve`.
-        """
+        """Replace the sets of names by their sizes if these are accurate enough; otherwise remove unused sets, then groups."""
         if self.sets.may_be_counted:
             sizes = self.sets.sizes()
             for block in self._blocks():
@@ -256,7 +230,6 @@ class Columns:
         self._used = used
 
     def _is_nearly_empty(self) -> bool:
-        """Return whether too few groups would remain in the sample."""
         found: set[int] = set()
         for block in self._blocks():
             hashes = np.unique(self._hashes[block])
@@ -266,7 +239,6 @@ class Columns:
         return True
 
     def _renumber(self) -> None:
-        """Remove the sets of names that no kept event uses, and duplicates."""
         is_used = np.zeros(len(self.sets), bool)
         for block in self._blocks():
             is_used[self._numbers[block]] = True
@@ -334,7 +306,6 @@ class Columns:
 
     @property
     def firsts(self) -> NDArray[np.bool_]:
-        """Whether each sorted event is the first of its group."""
         return self._firsts
 
     @property
@@ -354,27 +325,20 @@ class Columns:
 
     @property
     def own_quiet_ms(self) -> Times | None:
-        """The quiet period that each sorted event sets, in ms; 0 if it takes the default.
-
-        None if no event of the fold can set one.
-        """
+        """The quiet period that each sorted event sets, in ms; 0 for the default. None if no event of the fold can set one."""
         return self._extras.get("own_quiet")
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """The number by which :attr:`sets` identifies the changed names of each sorted event.
-
-        If no group can exceed the bound on names, the array contains only the first :data:`NUMBERED` events.
-        """
+        """The number in :attr:`sets` for each sorted event; only :data:`NUMBERED` if no group can exceed the bound on names."""
         return self._numbers
 
 
 def fold_to_read(fold: Fold) -> Fold:
     """Return the fold with which events are decoded for :class:`Columns`, which must know the events that set their quiet period.
 
-    If no event can set a quiet period, this is the fold itself. Otherwise it is a copy, which decodes events in the same way. The
-    default quiet period of the copy is longer than any that an event may set. So ``shorter_ms`` of a decoded event is negative if
-    the event takes the default, and only then.
+    If events can set a quiet period, it is a copy with a default that is longer than any that an event may set. So ``shorter_ms``
+    of a decoded event is negative if the event takes the default, and only then.
     """
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):
@@ -384,7 +348,6 @@ def fold_to_read(fold: Fold) -> Fold:
 
 
 def _details_of(event: Any) -> int:
-    """Pack two properties of an event: bit 0 is set if it closes its group; the higher bits are its size if it is kept."""
     return int(event.closes) | (size_of_event(event.json) << 1 if event.json else 0)
 
 
@@ -396,20 +359,13 @@ _SORT_BLOCK: Final = 1 << 19
 
 
 def order_of(hashes: NDArray[np.uint64], leading_zero_bits: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Sort events by the hash of their group; the events of one group keep their order.
+    """Sort events by the hash of their group, which is overwritten; the events of one group keep their order.
 
     The first 40 bits of a hash and the position of its event form one number, and these numbers are sorted in place. This takes no
     extra memory, and is far faster than sorting positions by hash. Groups with the same 40 bits are separated afterwards.
 
-    Args:
-        hashes: Hash of the group of each event; overwritten.
-        leading_zero_bits: Number of leading bits that are 0 in all hashes.
-
     Returns:
         For each event in sorted order, its original position, and whether it is the first of its group.
-
-    Raises:
-        ValueError: There are more events than :data:`POSITION_BITS` allows.
     """
     events = len(hashes)
     if events > 1 << POSITION_BITS:

@@ -45,7 +45,7 @@ class Line:
 
 
 class LineReader:
-    """Reads the events in the lines of one file into columns.
+    """Reads the events in the lines of one file, which is one partition, into columns.
 
     Attributes:
         fields: The fields that occur in the first events, each with its first value, for an error message about a wrong field
@@ -64,17 +64,11 @@ class LineReader:
         from_ms: int | None = None,
         to_ms: int | None = None,
     ) -> None:
-        """Create the reader, without opening a file.
+        """Create the reader, without opening a file. Lines before ``from_ms``, and from ``to_ms`` on, are skipped.
 
         Args:
-            fold: Fold that would process the events.
-            limits: Limits of the settings.
-            columns: Columns that receive the events; a file is one partition.
-            tally: Counts read and rejected lines.
             time: The field with the time of an event, as a dotted path, see :func:`streams_app.formatting.moment_ms`.
             key: The field that replaces the record key, as a dotted path; None if the events have no record key.
-            from_ms: Lines with an earlier time are skipped; None if there is no limit.
-            to_ms: Lines with this time or a later one are skipped; None if there is no limit.
         """
         self.fields: dict[str, Any] = {}
         self._reader = reader_of(fold, limits)
@@ -110,7 +104,7 @@ class LineReader:
         on_progress(self._tally)
 
     def advice(self) -> str:
-        """Return the cause and the remedy, as text for an error message, if the file has no usable line."""
+        """Return the cause and the remedy, for an error message, if the file has no usable line."""
         if not self._tally.read:
             return "there is nothing in it"
         if self._outside_ms is not None:
@@ -197,7 +191,6 @@ class LineReader:
         return f"{text[:40]!r} in {self._time!r} is not a time since 1970{about}"
 
     def _is_outside(self, at_ms: int) -> bool:
-        """Return whether a line is skipped because of its time."""
         if (self._from_ms is None or at_ms >= self._from_ms) and (self._to_ms is None or at_ms < self._to_ms):
             return False
         self._outside += 1

@@ -32,13 +32,9 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 @contextmanager
 def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """Open a file as a decompressed stream; also yield a function that returns how many bytes of the file were read.
+    """Open a file, or ``-`` for standard input, as a decompressed stream; also yield a function.
 
-    For zstd and pipes, the function returns 0.
-
-    Args:
-        path: Path of the file; ``-`` is standard input.
-        option: Option that named the file, for messages.
+    The function returns how many bytes of the file were read, 0 for zstd and pipes. ``option`` has named the file.
 
     Raises:
         ConfigurationError: The file cannot be opened, or is a pipe compressed by zstd.
@@ -81,11 +77,7 @@ def _is_on_disk(file: Any) -> bool:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the size of a file in bytes, to show which part of it was read.
-
-    The result is None if the file cannot be opened, or if :func:`opened` does not count its bytes: it is a pipe, or compressed by
-    zstd.
-    """
+    """Return the size of a file in bytes; None if it cannot be opened, or if :func:`opened` does not count its bytes."""
     if not path.is_file():  # a pipe can be opened only once
         return None
     try:
@@ -109,10 +101,7 @@ GIVE_BACK_BYTES: Final = 32 << 20
 
 @contextmanager
 def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
-    """Decompress a zstd file; the stream is valid inside the block.
-
-    Args:
-        file: A file on disk that is not empty.
+    """Decompress a zstd file on disk that is not empty; the stream is valid inside the block.
 
     Raises:
         OSError: The file is damaged or truncated; raised at the end of the block, if the stream was read to its end.
@@ -144,11 +133,7 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class _MemoryReleasingPipe(io.FileIO):
-    """Reading end of the pipe of decompressed data.
-
-    After every :data:`GIVE_BACK_BYTES` that are read, it releases the memory pages of the mapped input file, so that a large file
-    does not fill the memory.
-    """
+    """Pipe of decompressed data, which releases the pages of the mapped input after every :data:`GIVE_BACK_BYTES`."""
 
     def __init__(self, reader: int, mapped: mmap.mmap) -> None:
         super().__init__(reader, "rb")

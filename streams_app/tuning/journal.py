@@ -40,11 +40,7 @@ class _FiledRecord:
 
 
 def check_journal(journal: JournalSettings, fold: Fold) -> None:
-    """Check that a journal has the source topic of a fold, and stores record keys if the fold groups by them.
-
-    Raises:
-        ConfigurationError: The journal has another source, or no record keys although the fold groups by them.
-    """
+    """Check that a journal has the source topic of a fold, and stores record keys if the fold groups by them."""
     if journal.source != fold.source:
         raise ConfigurationError([f"--journal: {journal.section} has source {journal.source}, fold {fold.name} has {fold.source}"])
     if fold.group_key == RECORD_KEY and not journal.is_by_record_key:
@@ -62,17 +58,9 @@ async def read_journal(
     to_ms: int | None = None,
     on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
-    """Read the events of a fold from a journal into columns; one segment is in memory at a time.
+    """Read the events of a fold from a journal (see :func:`check_journal`) into columns; one segment is in memory at a time.
 
-    Args:
-        settings: Settings of the application.
-        fold: Fold whose events are read.
-        journal: Journal of the fold's source topic, see :func:`check_journal`.
-        columns: Columns that receive the events.
-        tally: Counts read and rejected events.
-        from_ms: Older events are skipped; None if there is no limit.
-        to_ms: Events of this time or later are skipped; None if there is no limit.
-        on_progress: Called with the counts after each segment, and at the end.
+    Events before ``from_ms``, and from ``to_ms`` on, are skipped. ``on_progress`` is called after each segment, and at the end.
 
     Raises:
         ConfigurationError: No worker has written the journal yet.

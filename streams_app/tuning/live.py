@@ -27,8 +27,6 @@ class LiveMetrics:
     If the worker watches only a sample of the groups, ``begun``, ``split`` and ``gaps`` are estimates for all groups.
 
     Attributes:
-        events: Number of folded events.
-        emitted: Number of folded records, for all reasons.
         begun: Number of groups seen for the first time.
         split: Number of times that a group reopened within the quiet period after it had closed.
         gaps: Pairs of an upper bound in ms, and the number of gaps up to this bound. The bounds rise, and the last one is infinite.
@@ -60,11 +58,7 @@ class LiveMetrics:
 
 
 def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
-    """Return the metrics of one fold from what a worker serves as ``/metrics``; None if the fold does not occur there.
-
-    Args:
-        page: Body of the response, in the text format of Prometheus.
-        fold: Name of the fold.
+    """Return the metrics of a fold from a worker's ``/metrics``, in the text format of Prometheus; None if it does not occur there.
 
     Raises:
         ValueError: The text has another format.
@@ -93,12 +87,8 @@ def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
 def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
     """Combine the metrics of several workers of a fold, which own different partitions.
 
-    Counts are added, and standard errors are combined as those of independent estimates. The fraction of watched groups and the
-    start time are the lowest of all workers.
-
-    Args:
-        workers: Metrics of at least one worker.
-        quiet_ms: A quiet period. The combined error is that of the number of records that it would give.
+    Counts are added, and standard errors are combined as those of independent estimates, for the number of records that
+    ``quiet_ms`` would give. The fraction of watched groups and the start time are the lowest of all workers.
 
     Raises:
         ValueError: The workers use different buckets.
@@ -120,11 +110,8 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
     """Return the candidate quiet periods, in ms and in rising order.
 
-    They are the bounds of the histogram, up to the first bound that no gap exceeds, and the configured quiet period.
-
-    Args:
-        metrics: The metrics with the histogram of gaps.
-        quiet_ms: Configured quiet period; replaced by the lowest or highest bound if it lies outside the bounds.
+    They are the bounds of the histogram, up to the first bound that no gap exceeds, and the configured quiet period, limited to the
+    bounds.
     """
     bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
     wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]
@@ -132,13 +119,9 @@ def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
 
 
 def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: int) -> Curve:
-    """Compute the folding ratio of each candidate quiet period; latencies and memory are unknown (None).
+    """Compute the folding ratio of each candidate from combined metrics; latencies and memory are unknown (None).
 
-    Args:
-        fold: Name of the fold.
-        metrics: Combined metrics of the workers, see :func:`combined`, with at least one event.
-        windows: Candidates, from the first bound of the histogram to the last.
-        now_ms: Wall clock, the end of the range; the range begins when the workers started.
+    The range begins when the workers started, and ends at ``now_ms``. Candidates lie within the bounds of the histogram.
     """
     events = round(metrics.events)
     points = []
@@ -156,8 +139,8 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
     """Return the candidate whose folding ratio is least certain, and the width of the uncertainty; None if no ratio is uncertain.
 
-    The ratio is uncertain for a candidate between two bounds, because it is interpolated. The width is the difference between two
-    extremes: the ratio if all gaps of the bucket are as short as its lower bound, and if all are as long as its upper bound.
+    The ratio between two bounds is interpolated. The width is the difference between the ratio if all gaps of the bucket are as
+    short as its lower bound, and if all are as long as its upper bound.
     """
     bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None

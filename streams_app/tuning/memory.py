@@ -35,14 +35,7 @@ _ENOUGH: Final = 30
 
 
 def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, prefix_bytes: int) -> NDArray[np.float64]:
-    """Return the estimated memory of each group in Redis, in bytes.
-
-    Args:
-        names: Number of changed names of each group.
-        name_bytes: Mean length of a name, in bytes.
-        key_bytes: Mean length of a group key, in bytes, which is stored in both sorted sets and in the key of the hash.
-        prefix_bytes: Length of the prefix of the key of the hash, in bytes.
-    """
+    """Return the estimated memory of each group in Redis, in bytes, from its number of names and (mean) lengths in bytes."""
     is_small = (names <= SMALL_NAMES) & (name_bytes <= SMALL_NAME_BYTES)
     each = name_bytes + np.where(is_small, NAME_BYTES, LARGE_NAME_BYTES)
     return GROUP_BYTES + prefix_bytes + 3 * key_bytes + names * each
@@ -52,7 +45,7 @@ class RecordSample:
     """The folded records of a random sample of groups, for an estimate of the mean memory of an open group."""
 
     def __init__(self, columns: Columns, starts: Positions, closes: Times, early: NDArray[np.bool_] | None = None) -> None:
-        """Select the records of the groups with the lowest hashes.
+        """Select the records of the groups with the lowest hashes, from sorted columns.
 
         Args:
             columns: Sorted columns.
@@ -70,13 +63,9 @@ class RecordSample:
         self._is_early = np.zeros(count, bool) if early is None else early[:count]
 
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
-        """Return the mean Redis memory, in bytes, of the groups that are open at an instant.
+        """Return the mean Redis memory, in bytes, of the groups that are open at an instant, in ms after the earliest event.
 
         If only few groups of the sample are open at the instant, return the mean for all records of the sample.
-
-        Args:
-            instant_ms: The instant, in ms after the earliest event of the range.
-            prefix_bytes: Length of the prefix before the group key in the Redis key of a group.
         """
         is_open = (self._opens <= instant_ms) & (instant_ms <= self._closes)
         if np.count_nonzero(is_open) < _ENOUGH:
@@ -91,7 +80,6 @@ class RecordSample:
         return mean
 
     def _names_of(self, records: NDArray[np.int64], numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return the number of different names of each record."""
         sets = self._columns.sets
         if sets.are_counted:
             totals = np.bincount(records, numbers, minlength=len(self._opens))
@@ -120,8 +108,7 @@ def max_open(opens: Times, closes: Times) -> tuple[int, int]:
     millions of times.
 
     Args:
-        opens: Beginnings of the intervals, in any order; not empty, never negative.
-        closes: Ends of the intervals, in any order; as many as there are beginnings.
+        opens: Beginnings of the intervals, in any order; not empty, never negative; as many as there are ends.
 
     Returns:
         The number of intervals, and an instant at which they overlap.
@@ -131,15 +118,7 @@ def max_open(opens: Times, closes: Times) -> tuple[int, int]:
 
 
 def _max_from(opens: Times, closes: Times, low: int, shift: int, before: int) -> tuple[int, int]:
-    """Compute :func:`max_open` from an instant on, with a million spans of ``2 ** shift`` each.
-
-    Args:
-        opens: All beginnings.
-        closes: All ends.
-        low: The instant.
-        shift: Binary logarithm of the length of a span.
-        before: Number of intervals open when the first span begins, without those that begin at that instant.
-    """
+    """Compute :func:`max_open` from ``low`` on, with spans of ``2 ** shift``; ``before`` intervals are open at the beginning."""
     opening, closing = _counted(opens, low, shift), _counted(closes, low, shift)
     begun = before + np.cumsum(opening - closing) - opening + closing
     exact = begun if shift else begun + opening
@@ -199,7 +178,6 @@ def _spans_of(times: Times, low: int, shift: int) -> NDArray[np.int64]:
 
 
 def _counted(times: Times, low: int, shift: int) -> NDArray[np.int64]:
-    """Return the number of times in each span."""
     found = np.zeros(_SPANS + 1, np.int64)
     for begin in range(0, len(times), _BLOCK):
         found += np.bincount(_spans_of(times[begin : begin + _BLOCK], low, shift), minlength=_SPANS + 1)
@@ -207,7 +185,6 @@ def _counted(times: Times, low: int, shift: int) -> NDArray[np.int64]:
 
 
 def _within(times: Times, some: NDArray[np.int64], low: int, shift: int) -> NDArray[np.int64]:
-    """Return the times within some spans."""
     found, is_wanted = [], np.zeros(_SPANS + 1, bool)
     is_wanted[some] = True
     for begin in range(0, len(times), _BLOCK):

@@ -35,7 +35,6 @@ class NameSets:
     """Stores each distinct set of changed names once, and identifies it by a number. A name is represented by its 64-bit hash.
 
     Attributes:
-        max_changed: Maximum number of changed names of one group, as the fold sets it.
         are_counted: Whether the names were discarded because they took more than :data:`MAX_BYTES`. A set is then identified only
             by how many names it has.
     """
@@ -52,15 +51,10 @@ class NameSets:
         self._names_seen = self._bytes_seen = 0
 
     def __len__(self) -> int:
-        """Return the number of stored sets."""
         return len(self._ends)
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
-        """Return, for each event, the number that identifies its set of changed names. Sets that are not stored yet are added.
-
-        Args:
-            names: Changed names of each event, as the keys of a mapping or as a mask, see :mod:`streams_app.folding.core.names`.
-        """
+        """Return, for each event, the number of its set of changed names, a mapping or a mask; new sets are added."""
         keys: list[Any] = [one if type(one) is int else tuple(one) for one in names]  # type: ignore[arg-type]  # the rest is mappings
         found: list[Any] = list(map(self._numbers.get, keys))
         if None in found:
@@ -101,15 +95,11 @@ class NameSets:
 
     @property
     def is_full(self) -> bool:
-        """Whether the stored sets take more than :data:`MAX_BYTES`."""
         return self._bytes > MAX_BYTES
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the stored sets take most of :data:`MAX_BYTES` even after unused sets were removed.
-
-        They would then soon exceed the limit again.
-        """
+        """Whether the sets take most of :data:`MAX_BYTES` even after unused ones were removed, so that they will soon exceed it."""
         return self._bytes > _CROWDED * MAX_BYTES
 
     @property
@@ -118,10 +108,7 @@ class NameSets:
 
     @property
     def may_be_counted(self) -> bool:
-        """Whether it is accurate enough to store only the sizes of the sets, which is the case if ``max_changed`` is high.
-
-        With sizes alone, a name that occurs in several events of a group counts several times.
-        """
+        """Whether sizes of sets are accurate enough: ``max_changed`` is high. A name counts once for each event of a group then."""
         return self.max_changed >= FEW_NAMES
 
     @property
@@ -130,11 +117,11 @@ class NameSets:
         return self._bytes_seen / max(1, self._names_seen)
 
     def sizes(self) -> NDArray[np.int64]:
-        """Return the number of names in each stored set; the index is the number that identifies the set."""
+        """Return the number of names in each stored set, by the number of the set."""
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Return how many names each of these sets has; the sets are given by the numbers that identify them."""
+        """Return how many names each of these sets has."""
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
@@ -142,14 +129,7 @@ class NameSets:
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
     def keep(self, is_used: NDArray[np.bool_]) -> NDArray[np.uint32]:
-        """Remove unused sets and duplicates.
-
-        Args:
-            is_used: For each set, whether it is used; the index is the number that identifies the set.
-
-        Returns:
-            The new number of each used set, at the index of its old number; unused sets have the value 0.
-        """
+        """Remove unused sets and duplicates; return the new number of each set at its old number, 0 for unused sets."""
         used = np.flatnonzero(is_used)
         contents = np.frombuffer(self._contents, np.int64)[used]
         _, at, same_as = np.unique(contents, return_index=True, return_inverse=True)
@@ -176,7 +156,7 @@ class NameSets:
     def count_only(self) -> None:
         """Discard the stored sets, and identify a set by its size from now on.
 
-        Before this call, the caller must replace the numbers it has by the sizes that :meth:`sizes` returns.
+        Before this call, the caller must replace the numbers it has by :meth:`sizes`.
         """
         self.are_counted = True
         self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
@@ -212,7 +192,6 @@ def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets
 
 
 def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) -> list[int]:
-    """Return the number of changed names in all events of each group, counted with repetitions."""
     if len(ends) == 1:
         return [sum(int(sets.counts(numbers[at : at + _BLOCK]).sum()) for at in range(0, len(numbers), _BLOCK))]
     upto = np.cumsum(sets.counts(numbers))[np.array(ends) - 1]
@@ -257,7 +236,6 @@ def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[n
 
 
 def _names(numbers: NDArray[np.uint32], sets: NameSets) -> Iterator[Sequence[int]]:
-    """Yield the hashes of the changed names of each event."""
     cached: dict[int, Sequence[int]] = {}
     for begin in range(0, len(numbers), _BLOCK):
         for number in numbers[begin : begin + _BLOCK].tolist():

@@ -32,22 +32,16 @@ TICKS_MS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The characters of a plot: braille and circles, or ASCII for other terminals.
-
-    Attributes:
-        is_fine: Whether the terminal has braille characters.
-    """
+    """The characters of a plot: braille and circles, or ASCII for other terminals."""
 
     is_fine: bool
 
     @property
     def recommended(self) -> str:
-        """Character that marks the recommended quiet period."""
         return "●" if self.is_fine else "*"
 
     @property
     def configured(self) -> str:
-        """Character that marks the configured quiet period."""
         return "○" if self.is_fine else "o"
 
 
@@ -67,14 +61,9 @@ class _Panel:
 
 
 def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> list[Text]:
-    """Return the lines of the plot; an empty list if the curve has fewer than two points.
+    """Return the lines of the plot, in which the recommended and the configured quiet period are marked.
 
-    Args:
-        curve: Curve to draw.
-        recommended_ms: Recommended quiet period, marked if it is a point of the curve.
-        configured_ms: Configured quiet period, marked if it is a point of the curve.
-        width: Columns of the terminal.
-        signs: Characters that the terminal has.
+    The list is empty if the curve has fewer than two points.
     """
     points = curve.points
     if len(points) < 2:  # noqa: PLR2004  # a line needs two points
@@ -182,13 +171,6 @@ class Canvas:
     """A rectangle of characters; positions are fractions of its width and height, (0, 0) is the lower left corner."""
 
     def __init__(self, width: int, height: int, *, is_fine: bool) -> None:
-        """Create an empty canvas.
-
-        Args:
-            width: Width in characters.
-            height: Height in lines.
-            is_fine: Whether the terminal has braille characters.
-        """
         self.width = width
         self.height = height
         self._columns, self._rows = (2, 4) if is_fine else (1, 1)
@@ -197,7 +179,6 @@ class Canvas:
         self._signs: dict[tuple[int, int], str] = {}
 
     def line(self, points: Sequence[tuple[float, float]]) -> None:
-        """Draw a line that connects points from left to right."""
         for (from_x, from_y), (to_x, to_y) in pairwise(points):
             steps = 1 + int(max(abs(to_x - from_x) * self.width * self._columns, abs(to_y - from_y) * self.height * self._rows))
             for step in range(steps + 1):
@@ -207,26 +188,24 @@ class Canvas:
             self._dot(*points[0])
 
     def draw_sign(self, x: float, y: float, char: str) -> None:
-        """Place a character at a position, in front of any drawn line; a character that is already there is kept instead."""
+        """Place a character in front of any line; a character that is already there is kept instead."""
         self._signs.setdefault((self.row_of(y), self.column_of(x)), char)
 
     def column_of(self, x: float) -> int:
-        """Return the column of characters at ``x``, a fraction of the width."""
         return _scaled(x, self.width * self._columns) // self._columns
 
     def row_of(self, y: float) -> int:
-        """Return the line of characters at ``y``, a fraction of the height; line 0 is at the top."""
+        """Return the line of characters at ``y``; line 0 is at the top."""
         return self._from_above(y) // self._rows
 
     def rows(self) -> list[str]:
-        """Return the lines, from the top, each as wide as the canvas."""
+        """Return the lines from the top."""
         return [
             "".join(self._signs.get((row, column)) or self._char(bits) for column, bits in enumerate(line))
             for row, line in enumerate(self._bits)
         ]
 
     def _from_above(self, y: float) -> int:
-        """Return the row of dots at ``y``, a fraction of the height; row 0 is at the top."""
         return self.height * self._rows - 1 - _scaled(y, self.height * self._rows)
 
     def _dot(self, x: float, y: float) -> None:

@@ -19,12 +19,7 @@ SHADES: Final = {"latency_p50_ms": "#c297d6", "latency_p95_ms": "#8250a8", "late
 
 
 def require(path: Path) -> None:
-    """Check that a picture can be written, before any event is read.
-
-    Raises:
-        ConfigurationError: matplotlib is not installed, or the folder does not exist or is not writable. The message contains the
-            command that installs matplotlib.
-    """
+    """Raise ConfigurationError, before any event is read, if a picture cannot be written."""
     if not os.access(path.parent, os.W_OK):
         raise ConfigurationError([f"--png: the folder {path.parent} does not exist or is not writable"])
     if importlib.util.find_spec("matplotlib") is None:
@@ -32,7 +27,7 @@ def require(path: Path) -> None:
 
 
 def write_png(path: Path, curve: Curve, recommended_ms: int | None, configured_ms: int) -> None:
-    """Write a PNG file with two diagrams over the same quiet periods: the folding ratio above, the latencies below.
+    """Write two diagrams over the same quiet periods: the folding ratio above, the latencies below.
 
     Raises:
         ConfigurationError: The file cannot be written.

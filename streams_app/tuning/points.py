@@ -10,15 +10,11 @@ from typing import Any
 class Point:
     """Records, latency and memory that one candidate quiet period gives; a value is None if it is unknown.
 
+    Latencies are from the score of an event until its record closes; percentiles are by nearest rank.
+
     Attributes:
-        quiet_ms: The candidate.
         records: Number of folded records; an estimate if the curve has a :class:`CurveSample`.
         ratio: Folding ratio, 1 - records / events; 0 if there are no events.
-        latency_p50_ms: Half of the events wait at most this long, from the score of the event until its record closes.
-        latency_p95_ms: Of 100 events, 95 wait at most this long.
-        latency_p99_ms: Of 100 events, 99 wait at most this long.
-        latency_mean_ms: Mean of these waits.
-        latency_max_ms: Longest of these waits.
         peak_open_groups: Largest number of groups that are open at the same time. A group is open from its first event until it
             closes, including both times: if one group closes in the instant in which another opens, both count.
         redis_bytes: Estimated memory in Redis at that peak, in bytes.
@@ -45,8 +41,6 @@ class CurveSample:
 
     Attributes:
         share: Probability that an event is in the sample.
-        events: Number of events in the sample.
-        groups: Number of groups in the sample.
         ratio_error: Largest standard error of the folding ratio among the points; None for the beginning of a range, whose error
             is unknown.
     """
@@ -62,8 +56,6 @@ class Curve:
     """Records, latency and memory that each candidate quiet period gives for the same events.
 
     Attributes:
-        fold: Name of the fold.
-        events: Number of events in the range.
         groups: Number of groups, in which a group key counts once for each partition; an estimate if the curve has a
             :class:`CurveSample`.
         from_ms: Score of the first event; 0 if there is none. With ``--live``, the start of the workers.

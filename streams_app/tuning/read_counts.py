@@ -14,7 +14,6 @@ class ReadCounts:
     """Counts of the records or lines read so far, and of the rejected ones.
 
     Attributes:
-        read: Number of records or lines so far.
         done: Progress so far, in offsets of a topic, bytes of a file, or events of a journal.
         total: Progress at the end, in the same unit; None if it is unknown.
         rejected: Number of rejected records or lines, by reason.
@@ -36,15 +35,10 @@ class ReadCounts:
             self.examples[reason] = f"{where}: {detail}"
 
     def reject_all(self, rejected: list[RejectedEvent], where: Callable[[int], str]) -> None:
-        """Count the events that a fold's reader rejected.
-
-        Args:
-            rejected: Rejected events in offset order.
-            where: Returns the position of an event for messages, given its offset.
-        """
+        """Count the events that a fold's reader rejected; ``where`` returns the position of an offset, for messages."""
         for one in rejected:
             self.reject(one.reason, where(one.record.offset), one.detail)
 
 
 def ignore_progress(_: ReadCounts) -> None:
-    """Do nothing: a default for the parameter ``on_progress``, which receives the counts so far."""
+    """Do nothing: a default for ``on_progress``."""

@@ -46,8 +46,6 @@ def recommend(
     doubling the quiet period would save less than one record per hundred events.
 
     Args:
-        curve: The candidates, each with the records and latency that it gives.
-        target_ratio: Folding ratio to reach; None if there is no such target.
         max_latency_ms: Time that 99 of 100 events may wait at most; None if there is no limit.
         longest_ms: Maximum quiet period that the settings permit, in ms; None if there is none. Longer candidates are chosen only
             if all candidates are longer.
@@ -176,7 +174,6 @@ def _within(points: Sequence[Point], limit_ms: int) -> Point | None:
 
 
 def _wait_ms(point: Point) -> int:
-    """Return the time, in ms, that 99 of 100 events wait at most; the quiet period if that time is unknown."""
     return point.quiet_ms if point.latency_p99_ms is None else point.latency_p99_ms
 
 
@@ -213,7 +210,6 @@ def _folds(curve: Curve, point: Point) -> str:
 
 
 def _costs(point: Point) -> str:
-    """Describe the cost of a candidate, as far as it is known."""
     if point.latency_p99_ms is None:
         waits = f"a record comes {_name(point)} after its last event (how long earlier events wait is unknown)"
     else:
@@ -232,7 +228,6 @@ def _wait(wait_ms: int) -> str:
 
 
 def _judged(curve: Curve) -> str:
-    """Describe the error of the figures, if they are estimates."""
     if curve.sample is None:
         return ""
     groups, error = counted(curve.sample.groups, "group"), curve.sample.ratio_error
@@ -260,19 +255,15 @@ _FEWEST_BELOW: Final = 3
 
 
 def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: int | None = None) -> tuple[int, ...]:
-    """Return candidate quiet periods in ms: round durations on a logarithmic scale.
+    """Return some 30 candidate quiet periods in ms, at least one: round durations on a logarithmic scale, and ``also_ms``.
 
-    The candidates begin at one second, or at the median gap if that is shorter. They end with the first candidate that folds all
-    events: a candidate longer than the longest gap, or than the range, would give the same records.
+    They begin at one second, or at the median gap if that is shorter. They end with the first candidate that folds all events: one
+    longer than the longest gap, or than the range, would give the same records.
 
     Args:
         span_ms: Length of the range, in ms.
-        gaps_ms: Median and longest time between neighbouring events of a group, as :meth:`streams_app.tuning.columns.Columns.gaps`
-            returns them; None if no group has two events.
-        also_ms: The configured quiet period, which is a further candidate; None if there is none.
-
-    Returns:
-        Some 30 candidates, fewer if the range is short; at least one.
+        gaps_ms: As :meth:`streams_app.tuning.columns.Columns.gaps` returns them.
+        also_ms: The configured quiet period; None if there is none.
     """
     median_ms, longest_ms = gaps_ms or (_SECOND, 0)
     low = bisect_right(ROUND_MS, max(1, min(median_ms, _SECOND))) - 1
@@ -288,5 +279,4 @@ def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: i
 
 
 def _nearest(steps: tuple[int, ...], value: float) -> int:
-    """Return the step whose ratio to a value is closest to one."""
     return min(steps, key=lambda step: max(step / value, value / step))

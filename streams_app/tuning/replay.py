@@ -33,8 +33,7 @@ _BLOCK: Final = 1 << 19
 _MAX_SHORT: Final = 2**32 - 1
 
 
-def _silent(_done: int, _total: int) -> None:
-    """Ignore the progress."""
+def _silent(_done: int, _total: int) -> None: ...
 
 
 def curve_of(
@@ -51,8 +50,6 @@ def curve_of(
     A group that is still open at the end of the range counts as one record, which closes when it is due.
 
     Args:
-        fold: Name of the fold.
-        columns: The events; this function sorts them.
         bounds: The bounds that close groups; their quiet period is ignored.
         windows: Candidates for the quiet period, in ms. If events set their own, candidates for the default.
         progress: Called with the number of finished steps and the total number of steps.
@@ -94,7 +91,6 @@ class _Replay:
         self.groups = int(np.count_nonzero(self._firsts))
 
     def point(self, quiet_ms: int) -> Point:
-        """Replay the events with one candidate quiet period; return the records, latency and memory that it gives."""
         columns = self.columns
         if not len(self._after_ms):
             return Point(quiet_ms, 0, 0.0, None, None, None, None, None, 0, 0)
@@ -132,10 +128,7 @@ class _Replay:
         self.ratio_error = max(self.ratio_error, error)
 
     def _longer(self, quiet_ms: int) -> Positions:
-        """Return the beginnings of sessions for a quiet period that is longer than the one before.
-
-        Each of them was a beginning before, and either begins a group or follows a gap longer than the quiet period.
-        """
+        """Return the beginnings of sessions for a longer quiet period than the one before: a part of the former beginnings."""
         found, kept = self._sessions, 0
         for begin in range(0, len(found), _BLOCK):
             at = found[begin : begin + _BLOCK]
@@ -158,15 +151,12 @@ class _Replay:
         return np.append(starts[1:], np.int32(len(self._after_ms)))
 
     def _records(self) -> tuple[Positions, NDArray[np.bool_] | None]:
-        """Return the positions at which records begin, and which of the records are early.
-
-        The second result is None if the fold makes no early records.
-        """
+        """Return the positions at which records begin, and which of the records are early; None if the fold makes no early ones."""
         starts = self._split_sessions()
         return self._with_early(starts) if self.bounds.leading else (starts, None)
 
     def _split_sessions(self) -> Positions:
-        """Return the beginnings of all sessions, and of their parts if bounds split them; without ``leading``, each is a record."""
+        """Return the beginnings of all sessions, and of their parts if bounds split them."""
         starts, following = self._sessions, self._following
         if following is None:
             return starts
@@ -181,11 +171,8 @@ class _Replay:
     def _with_early(self, starts: Positions) -> tuple[Positions, NDArray[np.bool_]]:
         """Apply ``leading``: make the first event of each part of a session one record, and its other events, if any, a second one.
 
-        The first record is early, unless its event closes the group by ``close_when``.
-
-        Args:
-            starts: Beginnings of the parts of sessions, as :meth:`_split_sessions` returns them. A group opens at the beginning of
-                a part and stays open until the last event of the part; :func:`next_starts` has ensured this.
+        The first record is early, unless its event closes the group by ``close_when``. A group opens at the beginning of a part and
+        stays open until the last event of the part; :func:`next_starts` has ensured this.
 
         Returns:
             The beginnings of all records, and whether each record is early.
@@ -263,10 +250,9 @@ class _Replay:
         return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]]), mean_ms, max_ms
 
     def _peak(self, starts: Positions, closes: Times) -> tuple[int, int]:
-        """Return the largest number of groups that are open at the same time, and that time.
+        """Return the largest number of groups that are open at the same time, and that time; overwrites ``closes``.
 
-        A group is open from its first event up to and including the time in ``closes``. The time is in ms after the earliest event
-        of the sample, as in ``closes``, whose contents are overwritten.
+        A group is open up to and including its time in ``closes``. Times are in ms after the earliest event of the sample.
         """
         opens = np.empty_like(closes)
         used = shut = 0
@@ -289,10 +275,7 @@ class _Replay:
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
-    """Return the beginnings of sessions for a quiet period of 0 ms, of which those for longer quiet periods are a part.
-
-    They are the events that begin a group, or have a higher score than the event before them in their group.
-    """
+    """Return the beginnings of sessions for a quiet period of 0 ms, of which those for longer quiet periods are a part."""
     found = np.empty(len(after_ms), np.int32)
     used = min(1, len(after_ms))
     found[:used] = 0
@@ -306,5 +289,4 @@ def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
 
 
 def _room(length: int, max_ms: int) -> Times:
-    """Create an array for times of up to ``max_ms``, with four bytes for each time if that is enough, otherwise eight."""
     return np.empty(length, np.uint32) if max_ms <= _MAX_SHORT else np.empty(length, np.int64)

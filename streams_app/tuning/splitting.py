@@ -27,13 +27,7 @@ _BLOCK: Final = 1 << 19
 
 
 def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
-    """Divide sorted columns into blocks of whole groups; yield the slice of each block.
-
-    A block has at most ``_BLOCK`` events; a group with more events is a block of its own.
-
-    Args:
-        firsts: Whether each event is the first one of its group.
-    """
+    """Divide sorted columns into slices of whole groups, of at most ``_BLOCK`` events unless one group has more."""
     begin, events = 0, len(firsts)
     while begin < events:
         end = min(begin + _BLOCK, events)
@@ -53,10 +47,6 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
 
     With ``leading``, an event that opens a group becomes an early record of its own, which a second record may follow. The returned
     position is then the end of the second record; :mod:`streams_app.tuning.replay` separates the two.
-
-    Args:
-        columns: Sorted columns.
-        bounds: The bounds that close groups; the quiet period is ignored.
 
     Returns:
         The positions, none of them after the end of the group of its event; None if the bounds split no group.
@@ -103,7 +93,6 @@ def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None
 
 
 def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, following: Positions) -> bool:
-    """Apply the bounds on hold and events to some groups; return whether they split any of them."""
     ends = np.append(np.flatnonzero(firsts)[1:], len(firsts))
     limits = np.repeat(ends, np.diff(ends, prepend=0))
     low = after_ms.min()
@@ -155,13 +144,7 @@ def _after_closing(closing: NDArray[np.bool_], following: Positions) -> bool:
 
 
 def chained(starts: Positions, ends: Positions, following: Positions) -> list[Positions]:
-    """Return the positions at which the second and later records of each session begin, unordered and in several arrays.
-
-    Args:
-        starts: Beginnings of the sessions that a bound may split.
-        ends: Ends of these sessions.
-        following: Result of :func:`next_starts`.
-    """
+    """Return the positions at which the second and later records of each session begin, unordered and in several arrays."""
     found: list[Positions] = []
     at = following[starts]
     while len(at) > FEW:

@@ -31,11 +31,8 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
     """Return a table with a row for each candidate quiet period; columns that are unknown or do not fit are omitted.
 
     Args:
-        curve: Curve to show.
         recommended_ms: Recommended quiet period, whose row is marked.
         configured_ms: Configured quiet period, whose row is marked.
-        width: Columns of the terminal.
-        signs: Characters that the terminal has.
     """
     shown = [one for one in _COLUMNS if any(getattr(point, one[1]) is not None for point in curve.points)]
     while len(shown) > FEWEST and sum(_width(one, curve) for one in shown) + 1 > width:

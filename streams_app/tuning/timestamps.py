@@ -31,17 +31,10 @@ _ONE: Final = {"lines": "a line", "events": "an event"}
 
 
 def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: int) -> str | None:
-    """Return why the events do not allow a recommendation; None if they do.
+    """Return why the events do not allow a recommendation, as sentences separated by semicolons; None if they do.
 
-    Args:
-        columns: The read events.
-        tally: Counts that include the rejected records or lines.
-        unit: Unit of the counts: ``events`` or ``lines``.
-        quiet_ms: The quiet period that would be recommended, in ms. It sets the threshold from which an event counts as late: the
-            largest of :data:`LATE_STEPS_MS` that does not exceed it. Smaller delays are usual in a log.
-
-    Returns:
-        Sentences that state each fault and its remedy, separated by semicolons.
+    An event counts as late from the largest of :data:`LATE_STEPS_MS` that does not exceed ``quiet_ms``, the quiet period that
+    would be recommended: smaller delays are usual in a log.
     """
     if not columns.events:
         return None
@@ -75,7 +68,6 @@ def timestamp_remarks(columns: Columns, tally: ReadCounts, unit: str) -> list[st
 
 
 def _late(columns: Columns, quiet_ms: int) -> int:
-    """Return the number of events that are too late for a recommendation of this quiet period."""
     step = max(number for number, step_ms in enumerate(LATE_STEPS_MS) if number == 0 or step_ms <= quiet_ms)
     return int(columns.late[step])
 

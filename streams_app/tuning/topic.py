@@ -42,12 +42,6 @@ async def read_topic(
     not older than ``to_ms``. All records between them count, whatever their timestamps.
 
     Args:
-        settings: Settings of the application.
-        fold: Fold whose source is read.
-        columns: Columns that receive the events.
-        tally: Counts read and rejected events.
-        from_ms: Time at which the range begins; None for the beginning of the log.
-        to_ms: Time at which the range ends; None for the end of the log.
         on_progress: Called with the counts every :data:`CHECK_EVERY_BATCHES` batches, and at the end.
 
     Raises:
@@ -115,7 +109,7 @@ class _PartitionRead:
         self._to_ms = to_ms
 
     def take(self, batch: Batch) -> bool:
-        """Add the next records to the columns; return whether the time range ends within these records."""
+        """Add the next records to the columns; return whether the time range ends within them."""
         records, is_over = batch.records, False
         if self._from_ms is not None:
             begin = next((i for i, record in enumerate(records) if record.timestamp >= self._from_ms), len(records))
