@@ -37,58 +37,34 @@ class Cut(BaseException):
 
 
 class State(NamedTuple):
-    """Effects of the attempts for one event: the observed state, and the published events.
-
-    Attributes:
-        observed: The result of ``observe()`` after the attempts.
-        published: Key and payload of each published event, by the id of the event.
-    """
+    """Effects of the attempts for one event: the result of ``observe()``, and key and payload of the published events by id."""
 
     observed: Any
     published: Mapping[str, tuple[str, Any]]
 
 
 class AttemptCutter:
-    """Counts the points at which an attempt can be interrupted, and interrupts the attempt at one of them.
+    """Counts the points at which an attempt can be interrupted, and interrupts it at point ``at``, counted from 0; None: nowhere.
 
     Attributes:
         points: Descriptions of the points that the attempt has reached, in order.
     """
 
     def __init__(self, at: int | None) -> None:
-        """Create a cutter for one attempt.
-
-        Args:
-            at: Number of the point at which the attempt is interrupted; the first point is number 0. None: it is not interrupted.
-        """
         self.points: list[str] = []
         self._at = at
 
     def passes(self, point: str) -> None:
-        """Record that the attempt has reached a point.
-
-        Args:
-            point: Description of the point.
-
-        Raises:
-            Cut: The attempt must be interrupted at this point.
-        """
+        """Record that the attempt has reached a point; raise :class:`Cut` if it must be interrupted there."""
         self.points.append(point)
         if len(self.points) - 1 == self._at:
             raise Cut(point)
 
 
 class Recorder:
-    """Publisher that records the events of a function instead of sending them."""
+    """Publisher that records the events of a function in ``published`` instead of sending them."""
 
     def __init__(self, cutter: AttemptCutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
-        """Create a publisher for one attempt.
-
-        Args:
-            cutter: May interrupt the attempt before and after each publication.
-            published: Receives key and payload of each published event, by the id of the event.
-            is_async: Whether the function of the subscriber is ``async``.
-        """
         self._cutter = cutter
         self._published = published
         self._is_async = is_async
@@ -96,11 +72,6 @@ class Recorder:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Return a coroutine that records an event instead of publishing it, and returns its id.
-
-        Raises:
-            RuntimeError: The function of the subscriber is not ``async``.
-        """
         if not self._is_async:
             raise RuntimeError(UNAWAITED)  # like a worker
         return self._recording_async(parent, event, data)
@@ -108,7 +79,6 @@ class Recorder:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """Record an event instead of publishing it, and return its id."""
         return self._record(parent, event, data)
 
     async def _recording_async(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
@@ -130,28 +100,12 @@ def assert_idempotent(
     observe: Callable[[], object],
     reset: Callable[[], object] | None,
 ) -> None:
-    """Check that the function of a subscriber is idempotent, see :meth:`.SubscriberTester.assert_idempotent`.
-
-    Args:
-        subscriber: The subscriber that has the function.
-        data: Payload of the event.
-        now_ms: Returns the current time, in ms since 1970.
-        run: Runs the coroutine of an attempt until it ends.
-        observe: Returns the state to compare.
-        reset: Restores the initial state; None: each call begins with the state that earlier calls have left.
-
-    Raises:
-        AssertionError: The effects differ. With ``reset``, also if a call has no effect.
-    """
+    """Check that the function of a subscriber is idempotent, see :meth:`.SubscriberTester.assert_idempotent`."""
 
     def left(*cuts: int | None) -> tuple[State, AttemptCutter]:
-        """Reset the state, and make one attempt for each item of ``cuts``.
+        """Reset the state, and make an attempt for each item of ``cuts``, the point of its interruption or None.
 
-        Args:
-            cuts: Number of the point at which the attempt is interrupted; None: the attempt is not interrupted.
-
-        Returns:
-            The effects of all attempts together, and the cutter of the last attempt.
+        Return the effects of all attempts together, and the cutter of the last attempt.
         """
         if reset is not None:
             reset()
@@ -176,10 +130,7 @@ def assert_idempotent(
 
 
 def _copied(observed: object) -> object:
-    """Return a copy of the observed state, because a test may return the same list to which its function appends.
-
-    If the state cannot be copied, or its copy is not equal, return the state itself.
-    """
+    """Return a copy of the observed state, because a test may return the same list to which its function appends."""
     try:
         copied = copy.deepcopy(observed)
     except (TypeError, copy.Error):  # such as rows of a database, which do not change afterwards
@@ -189,11 +140,7 @@ def _copied(observed: object) -> object:
 
 
 async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCutter, *, is_async: bool) -> None:
-    """Call a function once. If it is ``async``, the call can be interrupted at each ``await`` in the module of the function.
-
-    Raises:
-        Cut: The attempt was interrupted.
-    """
+    """Call a function once. If it is ``async``, the call can be interrupted at each ``await`` in the module of the function."""
     if is_async:
         await _traced(function(event), _tracer(function, cutter))
     else:
@@ -212,17 +159,7 @@ def _cutting() -> Iterator[None]:
 
 
 def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: State, when: str) -> None:
-    """Compare the effects of several attempts with those of one call of the function.
-
-    Args:
-        subscriber: The subscriber that has the function.
-        expected: Effects of one call.
-        found: Effects of the attempts.
-        when: Description of the attempts, for the message.
-
-    Raises:
-        AssertionError: The effects differ; the message has a diff.
-    """
+    """Raise AssertionError with a diff if the effects of several attempts differ from those of one call of the function."""
     pairs = [
         ("another state", expected.observed, found.observed),
         ("other publications", expected.published, found.published),

@@ -24,13 +24,7 @@ from streams_app.subscribers.execution.decoding import decode_of
 def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id: str | None, group: str | None) -> FoldedRecord:
     """Return a folded record with a given payload, as if a fold had made it from one event.
 
-    Args:
-        source: Names the fold, and declares the type of the payload.
-        data: Payload of the record.
-        number: Number of earlier records of the fold; it becomes the version of the record.
-        now_ms: Time of the event, in ms since 1970.
-        fold_id: Fold id of the record; None: an id that contains ``number``.
-        group: Group key of the record; None: an empty key.
+    ``number``, of earlier records of the fold, becomes the version of the record, and part of the fold id if that is None.
 
     Raises:
         BadEventError: JSON cannot represent the payload, or ``fold_id`` is an empty string.
@@ -53,13 +47,6 @@ def made_event(
     subscriber: Subscriber[Any, Any, Any], data: Any, attempt: int, now_ms: int, publisher: Publisher
 ) -> Received[Any, Any]:
     """Encode an event, decode it like a worker, and return it as the argument of a subscriber's function.
-
-    Args:
-        subscriber: Declares the event or the folded record.
-        data: Payload of the event.
-        attempt: Number of the attempt, starting at 1.
-        now_ms: Time of the event and beginning of the attempt, in ms since 1970.
-        publisher: Publishes the events that the function publishes.
 
     Raises:
         BadEventError: The payload does not match the declaration.

@@ -36,20 +36,14 @@ R = TypeVar("R")
 
 
 class VirtualEvents(Events):
-    """Publisher that appends events to the in-memory log of a test kit; usable from functions with and without ``async``."""
+    """Publisher that appends events to the in-memory log of a test kit; usable from functions with and without ``async``.
+
+    If ``knows_all``, it rejects events that the catalogue does not declare, as in production.
+    """
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
     ) -> None:
-        """Create a publisher.
-
-        Args:
-            settings: Settings of the kit.
-            catalogue: Declares events.
-            producer: Appends records to the log.
-            time: Clock for the times of events.
-            knows_all: Whether to reject events that the catalogue does not declare, as in production.
-        """
         super().__init__(settings, catalogue, clock=time)
         self._producer_of_ours = producer
         self._knows_all = knows_all
@@ -68,11 +62,7 @@ class VirtualEvents(Events):
         return super()._faults(event, metadata, context, event_id)
 
     def call_inline(self, function: Callable[[Any], Any], event: Any) -> None:
-        """Call a function that is not ``async``. The function finds no running event loop, as in a thread.
-
-        Raises:
-            TypeError: The function returned an awaitable.
-        """
+        """Call a function that is not ``async``. The function finds no running event loop, as in a thread."""
         loop = asyncio.get_running_loop()
         self._is_inline = True
         _set_running_loop(None)
@@ -103,12 +93,11 @@ class DyingProducer(MemoryProducer):
     """Producer that sends nothing after its process was killed."""
 
     def __init__(self, broker: LocalBroker, process: Process) -> None:
-        """Create the producer of a process, which appends to the log of ``broker``."""
         super().__init__(broker)
         self._process = process
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
-        """Append records to the log and return their outcomes. If the process was killed, append nothing and never return."""
+        """Append nothing and never return if the process was killed."""
         await self._process.living()
         return await super().send(records)
 
@@ -117,12 +106,9 @@ class Process:
     """Simulated process that runs the subscribers of a worker.
 
     Attributes:
-        is_alive: True until the process is killed.
         is_frozen: Whether the process is stopped for a time, as by SIGSTOP.
         interruptions: Number of times the process was killed or frozen.
         starting: Task that starts the process and takes over the consumer groups.
-        loop: Event loop of the process.
-        events: Publisher that the functions of subscribers use.
         runs: Attempts of all processes of the kit, by the name of the subscriber.
     """
 
@@ -144,15 +130,6 @@ class Process:
         """Start a simulated process.
 
         Args:
-            name: Name of the process.
-            settings: Settings of the kit.
-            catalogue: Catalogue of the application; the process enters its lifespan.
-            subscriptions: Subscriptions whose functions are called.
-            broker: The log and the consumer groups, in memory.
-            scripts: The scripts and their state, in memory instead of Redis.
-            time: Clock of the kit.
-            knows_all: Whether to reject events that the catalogue does not declare, as in production.
-            runs: For each name of a subscriber, the list to which its attempts are appended.
             dies: Function that returns whether an attempt kills its process; if so, the attempt does not continue. It is called
                 when an attempt has begun, and when the function of the subscriber has returned. Its arguments are ``begun`` or
                 ``done``, the name of the subscriber, and this process.
@@ -188,15 +165,14 @@ class Process:
 
     @property
     def can_run(self) -> bool:
-        """Whether the process is neither killed nor frozen."""
         return self.is_alive and not self.is_frozen
 
     def stop(self) -> asyncio.Task[None]:
-        """Start a task that releases all partitions, as on SIGTERM or when another member takes over; return the task."""
+        """Start a task that releases all partitions, as on SIGTERM or when another member takes over."""
         return self.loop.create_task(self._local.stop())
 
     def run_outside_attempts(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Start a coroutine on the loop of the process, outside any attempt; return the task."""
+        """Start a coroutine on the loop of the process, outside any attempt."""
         task = self.loop.create_task(work)
         self._outside.add(task)
         task.add_done_callback(self._outside.discard)

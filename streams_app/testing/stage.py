@@ -22,18 +22,10 @@ group of a fold or scheduled call."""
 class Stage:
     """Runs the event loops and folds of a test kit, and the calls that :meth:`at` has scheduled, by one virtual clock.
 
-    Attributes:
-        is_running: Whether callbacks of the event loops are being run.
+    It begins with ``loops``, which belong to no process; ``is_quiet`` returns whether every event is finished.
     """
 
     def __init__(self, time: VirtualTime, loops: Sequence[VirtualLoop], is_quiet: Callable[[], bool]) -> None:
-        """Create a stage without processes.
-
-        Args:
-            time: The virtual clock.
-            loops: Loops that do not belong to a process.
-            is_quiet: Returns whether every event is finished.
-        """
         self.is_running = False
         self._time = time
         self._loops = list(loops)
@@ -44,11 +36,9 @@ class Stage:
         self._numbers = count()
 
     def add_process(self, process: Process) -> None:
-        """Run the event loop of a process by the virtual clock from now on."""
         self._processes.append(process)
 
     def add_fold(self, fold: FoldTester) -> None:
-        """Advance a fold's test kit with the virtual clock from now on."""
         self._folds.append(fold)
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
@@ -56,10 +46,7 @@ class Stage:
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
-        """Run all callbacks of the event loops that can run without advancing the virtual clock.
-
-        If one of these callbacks calls this method, the call does nothing.
-        """
+        """Run all callbacks that can run without advancing the clock; do nothing if one of these callbacks calls this method."""
         if self.is_running:
             return
         self.is_running = True
@@ -70,12 +57,7 @@ class Stage:
             self.is_running = False
 
     def run_until(self, until_seconds: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Advance the virtual clock; run all callbacks, scheduled calls and ticks of folds that become due.
-
-        Args:
-            until_seconds: Time of the monotonic virtual clock at which to stop.
-            is_done: Called before each advance of the clock; returns whether to stop there.
-        """
+        """Advance the clock; run all callbacks, scheduled calls and ticks of folds that become due, until a time or ``is_done``."""
         self.settle()
         while not is_done():
             self._time.seconds = max(self._time.seconds, min(self._next(), until_seconds))
@@ -85,7 +67,6 @@ class Stage:
                 return
 
     def _step(self) -> bool:
-        """Run each loop once; return whether any of them had callbacks to run."""
         # A list, not a generator, so that the loops after the first one with callbacks run, too.
         return any([loop.run_ready() for loop in self._stepped()])
 

@@ -297,18 +297,13 @@ class SubscriberTester:
         self._workers.settle()
 
     def _fold(self, tester: FoldTester, offset: int) -> None:
-        """Pass the record at an offset of a fold's source to the fold."""
         (record,) = self._workers.broker.records(tester.fold.source, offset, 1)
         tester.send(record.value, key=record.key, at_ms=record.timestamp)
 
     # ---- look-ups
 
     def _topic_of(self, fold: str) -> str:
-        """Return the topic of the records of a fold.
-
-        Raises:
-            ValueError: No subscriber handles these records.
-        """
+        """Return the topic of the records of a fold."""
         topics = {
             source.fold: one.topic for one in self._subscriptions.values() if isinstance(source := one.subscriber.source, Records)
         }
@@ -331,12 +326,7 @@ def _seconds(duration: str | timedelta) -> float:
 
 
 def _given_faults(declared: Sequence[object], settings: object) -> list[str]:
-    """Check the arguments of a :class:`SubscriberTester`; return a sentence for each fault, none if they are valid.
-
-    Args:
-        declared: The subscribers, or one catalogue.
-        settings: The settings; None: the defaults.
-    """
+    """Check the arguments of a :class:`SubscriberTester`; return a sentence for each fault."""
     faults = [
         f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
     ]

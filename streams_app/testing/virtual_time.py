@@ -39,20 +39,17 @@ class VirtualTime:
     """Virtual clock of all event loops of a kit: a wall clock and a monotonic clock that advance together.
 
     Attributes:
-        seconds: Time of the monotonic clock, in seconds.
+        seconds: Time of the monotonic clock.
     """
 
     def __init__(self, start_ms: int) -> None:
-        """Create a clock whose wall clock shows ``start_ms``, in ms since 1970."""
         self.seconds = START_SECONDS
         self._wall_ms = start_ms - self.monotonic_ms()
 
     def now_ms(self) -> int:
-        """Return the wall-clock time, in ms since 1970."""
         return self._wall_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        """Return the monotonic time, in ms."""
         return round(self.seconds * 1000)
 
     def seconds_at(self, wall_ms: int) -> float:
@@ -91,15 +88,12 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Event loop that runs all callbacks that are due at the current virtual time, then stops."""
+    """Event loop that runs all callbacks that are due at the current virtual time, then stops.
+
+    ``is_busy`` returns whether a function is running that may wait for a connection.
+    """
 
     def __init__(self, time: VirtualTime, is_busy: Callable[[], bool] = lambda: False) -> None:
-        """Create a loop without callbacks.
-
-        Args:
-            time: The virtual clock.
-            is_busy: Returns whether a function is running that may wait for a connection.
-        """
         self._selector_of_ours = _Selector()
         self._time_of_all = time
         self._next_seconds: float | None = None
@@ -111,22 +105,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._is_woken = False
 
     def time(self) -> float:
-        """Return the monotonic time of the virtual clock, in seconds."""
         return self._time_of_all.seconds
 
     @property
     def next_seconds(self) -> float | None:
-        """Time at which the loop must run next, in seconds of the monotonic clock; None if it has nothing scheduled.
-
-        If a callback can run at once, this is the current time.
-        """
+        """Time at which the loop must run next, on the monotonic clock: now if a callback is ready, None if nothing is due."""
         return self._time_of_all.seconds if self._is_woken else self._next_seconds
 
     def next_of_users(self) -> float | None:
-        """Return the time of the next timer of users' code, in seconds of the monotonic clock; None if there is none.
+        """Return the time of the next timer of users' code, as :attr:`next_seconds` does.
 
-        If a callback can run at once, the result is the current time. Timers of executors and of members of consumer groups are
-        left out: while every event is finished, they do nothing.
+        Timers of executors and of members of consumer groups are left out: while every event is finished, they do nothing.
         """
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
         if self._is_woken:
@@ -151,19 +140,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.stop()
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """Schedule a callback; may also be called while the loop does not run."""
         self._is_woken = True
         return super().call_soon(callback, *args, context=context)
 
     def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """Schedule a callback; may be called from any thread."""
         self._is_woken = True
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback for a time of the monotonic clock, in seconds; may also be called while the loop does not run."""
         self._is_woken = True
         timer = super().call_at(when, callback, *args, context=context)
         if not CALLED_BY_TIMER.get():
@@ -171,7 +157,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # its stub has type variables that nobody else needs
-        """Run a function in a thread; the virtual clock stops until the function has ended."""
+        """The virtual clock stops until the function has ended."""
         future = super().run_in_executor(executor, func, *args)
         self._selector_of_ours.in_threads += 1
         future.add_done_callback(self._left_thread)
@@ -181,7 +167,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._selector_of_ours.in_threads -= 1
 
     def end(self) -> None:
-        """Cancel all tasks, run their clean-up, and close the loop."""
         for _ in range(3):
             left = asyncio.all_tasks(self)
             for task in left:

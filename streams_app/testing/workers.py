@@ -34,10 +34,6 @@ class Workers:
     """Application under test: its log, its state in Redis, and its processes.
 
     Attributes:
-        time: The virtual clock.
-        broker: The log and the consumer groups, in memory.
-        scripts: The scripts and their state, in memory instead of Redis.
-        stage: Runs the event loops of all simulated processes, and the test kits of connected folds, by the virtual clock.
         events: Publishes like a producer outside the application.
         runs: Attempts of each subscriber, by the name of the subscriber.
     """
@@ -45,15 +41,6 @@ class Workers:
     def __init__(
         self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], start_ms: int, *, knows_all: bool
     ) -> None:
-        """Create an application without starting it.
-
-        Args:
-            settings: Settings of the kit.
-            catalogue: Catalogue of the application.
-            subscriptions: Subscriptions whose functions are called.
-            start_ms: Initial time of the virtual wall clock, in ms since 1970.
-            knows_all: Whether to reject events that the catalogue does not declare, as in production.
-        """
         self.time = VirtualTime(start_ms)
         self.broker = LocalBroker(self.time)
         self.scripts = MemoryScripts(self.time.now_ms)
@@ -71,22 +58,12 @@ class Workers:
 
     @property
     def outside(self) -> VirtualLoop:
-        """Event loop of :attr:`events`, the producer outside the application.
-
-        Raises:
-            RuntimeError: The application is not started.
-        """
+        """Event loop of :attr:`events`."""
         return self._within()[0]
 
     @property
     def stage(self) -> Stage:
-        """Scheduler that runs all simulated processes, and the test kits of connected folds, by the virtual clock.
-
-        :meth:`.SubscriberTester.connect` connects a fold.
-
-        Raises:
-            RuntimeError: The application is not started.
-        """
+        """Scheduler that runs all simulated processes, and the test kits of connected folds, by the virtual clock."""
         return self._within()[1]
 
     @property
@@ -117,12 +94,9 @@ class Workers:
     # ---- time
 
     def settle(self) -> None:
-        """Run all callbacks that can run at the current virtual time.
+        """Run all callbacks that can run at the current virtual time; raise unexpected errors of the code of the worker.
 
         If one of them reaches the point at which :meth:`crash` kills the process, the clock is also advanced to the crash.
-
-        Raises:
-            BaseException: The code of the worker raised an unexpected error.
         """
         self.stage.settle()
         if self._dies_at is not None:
@@ -130,20 +104,12 @@ class Workers:
         self._raise_errors()
 
     def advance(self, seconds: float) -> None:
-        """Advance the virtual clock, and run everything that becomes due.
-
-        Raises:
-            BaseException: The code of the worker raised an unexpected error.
-        """
+        """Advance the virtual clock, and run everything that becomes due; raise unexpected errors of the code of the worker."""
         self.stage.run_until(self.time.seconds + seconds)
         self._raise_errors()
 
     def wait_for(self, task: asyncio.Task[R]) -> R:
-        """Advance the virtual clock until a task has ended; return the result of the task, or raise its error.
-
-        Raises:
-            TimeoutError: The task has not ended within :data:`LONGEST_SECONDS`.
-        """
+        """Advance the virtual clock until a task has ended, at most :data:`LONGEST_SECONDS`; return or raise its outcome."""
         self._run_until(task.done, task.get_name())
         self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
         result = task.result()
@@ -163,15 +129,7 @@ class Workers:
     # ---- processes
 
     def crash(self, at: str, subscriber: str | None) -> None:
-        """Kill the owner like SIGKILL, now or once during a later attempt. After a session timeout, another process takes over.
-
-        Args:
-            at: ``now``; ``begun`` for when the next attempt has begun; ``done`` for when the next function has returned.
-            subscriber: Name of the subscriber whose attempt counts for ``begun`` and ``done``; None: an attempt of any subscriber.
-
-        Raises:
-            ValueError: ``at`` is none of these words.
-        """
+        """Kill the owner like SIGKILL, as :meth:`.SubscriberTester.crash` does."""
         if at == "now":
             self._kill(self.owner)
             self.settle()
@@ -181,10 +139,7 @@ class Workers:
             raise ValueError(f"at = {at!r} must be 'now', 'begun' or 'done'")
 
     def hand_over(self) -> None:
-        """Let the owner release its partitions, and start another process; return when that process owns the consumer groups.
-
-        If the owner was killed or frozen, nothing is released.
-        """
+        """Let the owner release its partitions unless it was killed or frozen, and start another process as the owner."""
         if self.owner.can_run:
             self._stop(self.owner)
         self.wait_for(self._start())
@@ -206,7 +161,6 @@ class Workers:
             self.settle()
 
     def _start(self) -> asyncio.Task[None]:
-        """Start a process that takes over the consumer groups; return the task that starts it."""
         process = Process(
             f"p{len(self._processes)}", self._settings, self._catalogue, self._subscriptions, broker=self.broker,
             scripts=self.scripts, time=self.time, knows_all=self._knows_all, runs=self.runs, dies=self._dies,
@@ -228,11 +182,6 @@ class Workers:
         """Return whether an attempt kills its process at this point, as :meth:`crash` has requested.
 
         If so, schedule the crash; the caller must not continue the attempt.
-
-        Args:
-            where: ``begun`` or ``done``.
-            subscriber: Name of the subscriber.
-            process: The process that runs the attempt.
         """
         if self._crash_at is None or where != self._crash_at[0] or self._crash_at[1] not in (None, subscriber):
             return False
