@@ -38,14 +38,7 @@ def follow_command(config: Path, key: str) -> list[str]:
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanation:
-    """Compare a folded record with its raw events in the journal.
-
-    Args:
-        settings: Settings of the demo.
-        record: The folded record.
-
-    Returns:
-        Lines for display, with the first few raw events, and a sentence for each difference between the raw events and the record.
+    """Compare a folded record with its raw events in the journal, of which the first few are shown.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -59,13 +52,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explanatio
 
 
 def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:
-    """Return lines for display: the number of raw events of a folded record, and the first raw events (pure).
-
-    Args:
-        record: The folded record.
-        key: Group key of the record, as text for display.
-        taken: The raw events in the journal that became part of the record.
-    """
+    """Return lines for display: the number of raw events of a folded record, and the first raw events (pure)."""
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
         f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed or ()))}"
@@ -75,13 +62,7 @@ def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list
 
 
 def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEvent]) -> list[str]:
-    """Return a sentence for each difference between a folded record and its raw events (pure).
-
-    Args:
-        record: The folded record.
-        names: The changed names in the record.
-        taken: The raw events in the journal that became part of the record.
-    """
+    """Return a sentence for each difference between a folded record and its raw events (pure)."""
     fold = record["fold"]
     faults = []
     if len(taken) != fold["events"]:

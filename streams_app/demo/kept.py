@@ -46,16 +46,9 @@ quiet_period = "{quiet_period}"
 
 
 class FirstEvents:
-    """File with the first events of a demo, for :mod:`streams_app.tuning`."""
+    """File with the first events of a demo, for :mod:`streams_app.tuning`, in a folder that is removed with the demo."""
 
     def __init__(self, folder: Path, *, group_key: str, changed: str) -> None:
-        """Create the files in a folder that is removed with the demo.
-
-        Args:
-            folder: Folder of the demo.
-            group_key: Group key of the demo's fold.
-            changed: Field with the changed names of the demo's fold.
-        """
         self._events = folder / "events.jsonl"
         self._settings = folder / "tune.toml"
         self._settings.write_text(
@@ -69,25 +62,21 @@ class FirstEvents:
         self._count = 0
 
     def add(self, updates: Sequence[Update], began_ms: int) -> None:
-        """Append updates to the file of events, each with its time. After :data:`MAX_EVENTS` in total, further ones are ignored.
+        """Append updates to the file of events, each with its time; after :data:`MAX_EVENTS` in total, further ones are ignored.
 
-        Args:
-            updates: The next updates, in order.
-            began_ms: Wall clock at the beginning of the load, to which the time of each update is added.
+        ``began_ms`` is the wall clock at the beginning of the load, to which the time of each update is added.
         """
         taken = updates[: MAX_EVENTS - self._count]
         self._count += len(taken)
         self._file.write(b"".join(with_time(update.value, began_ms + int(update.at_ms)) for update in taken))
 
     def close(self) -> None:
-        """Close the file of events."""
         self._file.close()
 
     def lines(self) -> list[str]:
         """Copy the files to :data:`FOLDER`; return lines for display: the folding ratio of some quiet periods, a ``tune`` command.
 
-        Without usable events, nothing is copied, and no lines are returned. If the files cannot be copied, a line with the error
-        replaces the command.
+        Without usable events, nothing is copied. If the files cannot be copied, a line with the error replaces the command.
         """
         self.close()
         shares = self._shares()
@@ -132,7 +121,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """Return a line with a JSON object to which the field ``happened_ms`` is added.
+    """Return a line with the field ``happened_ms`` added to a JSON object.
 
     ``{}``, and values that are no object, are not changed, so that ``tune`` rejects them as the fold of the demo has done.
     """

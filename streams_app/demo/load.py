@@ -32,7 +32,6 @@ class Update:
     Attributes:
         at_ms: Time of the event, in ms since the beginning of the load.
         key: Record key, which is the group key; None: the event has no group key.
-        value: Record value.
     """
 
     at_ms: float
@@ -52,16 +51,12 @@ class LoadEvents(Protocol):
 
 
 class Load:
-    """Generates an endless load of updates, each of which reports new metrics of a post of an account."""
+    """Generates an endless load of updates, each of which reports new metrics of a post of an account.
+
+    ``groups`` is the number of accounts, ``rate`` the mean number of updates per second.
+    """
 
     def __init__(self, *, groups: int, rate: float, seed: int = 20210801) -> None:
-        """Create the generator of a load.
-
-        Args:
-            groups: Number of accounts.
-            rate: Mean number of updates per second.
-            seed: Seed of the random numbers; equal seeds give equal loads.
-        """
         self._random = random.Random(seed)  # not for security
         self._groups = groups
         self._bursts_per_ms = rate * (1 - HOT_SHARE) / BURST_MEAN / (1 - SILENT_PART) / 1000
@@ -74,14 +69,10 @@ class Load:
 
     @property
     def is_exhausted(self) -> bool:
-        """Always False: the load is endless."""
         return False
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates in order, up to the time ``now_ms``, in ms since the beginning of the load.
-
-        The updates do not depend on how often this is called.
-        """
+        """The updates do not depend on how often this is called."""
         while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
             if self._next_burst_ms <= self._next_hot_ms:
                 self._burst(self._next_burst_ms)
@@ -112,7 +103,7 @@ class Load:
             self._add(begin_ms + at, account)
 
     def _account(self) -> int:
-        """Choose an account at random. Low numbers are more likely: the probability of n is roughly proportional to 1 / (n + 1)."""
+        """Choose an account at random; the probability of number n is roughly proportional to 1 / (n + 1)."""
         return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
 
     def _add(self, at_ms: float, number: int) -> None:

@@ -26,10 +26,7 @@ class FoldOutput:
 
     Attributes:
         records: Number of folded records, without duplicates.
-        events: Number of events that were folded into these records.
         redelivered: Number of duplicates: records with an id that was read before.
-        dead_letters: Number of rejected events.
-        latest: The newest records, decoded.
         largest: The record with the most events; records that were split for their size do not count. None: there is none yet.
     """
 
@@ -42,12 +39,7 @@ class FoldOutput:
 
 
 class Observer:
-    """Reads the folded records and dead letters of one fold from their topics, and counts them.
-
-    Attributes:
-        seen: The output so far.
-        ids: Ids of the folded records so far.
-    """
+    """Reads the folded records and dead letters of one fold from their topics, and counts them."""
 
     def __init__(self, settings: Settings, fold: Fold) -> None:
         self.seen = FoldOutput()
@@ -72,7 +64,6 @@ class Observer:
         self._task = asyncio.create_task(self._read(consumer), name="observer")
 
     async def stop(self) -> None:
-        """Stop reading, and close the consumer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -107,16 +98,7 @@ class Observer:
 class WorkerGauges:
     """Those metrics of the worker that the demo shows or checks; a metric that is missing counts as 0.
 
-    Attributes:
-        open_groups: Number of groups that are not emitted yet.
-        lag_events: Number of events that are not folded yet.
-        values_written: Number of values written to the read store.
-        values_unchanged: Number of values that equalled those in the read store.
-        read_store_lag: Number of folded records that the read store has not processed yet.
-        recomputed: Number of folded records that the subscriber has handled.
-        retried: Number of attempts of the subscriber that failed and were retried.
-        journaled: Number of events in the journal.
-        journal_bytes: Size of the journal in Redis, in bytes.
+    ``recomputed`` and ``retried`` are of the subscriber, ``read_store_lag`` counts folded records.
     """
 
     open_groups: int = 0
@@ -131,7 +113,7 @@ class WorkerGauges:
 
 
 async def scrape(session: aiohttp.ClientSession, url: str) -> WorkerGauges | None:
-    """Read the metrics of the worker at ``url``. Return None if the worker does not answer."""
+    """Read the metrics of the worker; return None if it does not answer."""
     try:
         async with session.get(f"{url}/metrics") as reply:
             text = await reply.text()

@@ -47,8 +47,6 @@ class RecomputeResult(NamedTuple):
     """Results of the demo's subscriber: handled records, failed attempts and scores.
 
     Attributes:
-        ids: Ids of the folded records that were handled.
-        retried: Number of failed attempts, which were retried.
         scores: Score of each account: the number that the subscriber computes for it, not the time of an event.
     """
 
@@ -68,14 +66,14 @@ def connected(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def prepare(folder: Path) -> None:
-    """Create the database ``scores.db`` in the folder. The subscriber stores scores and attempts in it."""
+    """Create the database ``scores.db``, in which the subscriber stores scores and attempts."""
     with closing(sqlite3.connect(folder / "scores.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(CREATE)
 
 
 def recomputed(folder: Path) -> RecomputeResult:
-    """Return the results of the subscriber so far, read from ``scores.db`` in the folder."""
+    """Return the results of the subscriber so far."""
     with connected(folder) as connection:
         ids = connection.execute("SELECT fold_id FROM attempts WHERE is_done").fetchall()
         (retried,) = connection.execute("SELECT COUNT(*) FROM attempts WHERE NOT is_done").fetchone()
@@ -86,10 +84,7 @@ def recomputed(folder: Path) -> RecomputeResult:
 def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: RecomputeResult) -> list[str]:
     """Return a sentence for each fault in the results of the subscriber: records that it missed, unknown records, wrong scores.
 
-    Args:
-        records: Ids of the folded records.
-        expected: Expected value of each (account, metric).
-        done: Results of the subscriber.
+    ``records`` are the ids of the folded records; ``expected`` has the value of each (account, metric).
     """
     missing, unknown = set(records) - done.ids, done.ids - set(records)
     faults = [f"{counted(len(missing), 'folded record')} not done by the subscriber"] if missing else []
@@ -113,11 +108,7 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     retry=Retries(attempts=8, first="200ms"),
 )
 def recompute(event: Received[RecomputedRecord]) -> None:
-    """Recompute the score of an account from the write database and store it; an older version never overwrites a newer one.
-
-    Raises:
-        ServiceBusyError: The simulated service is busy, as it is for the first attempt of some records.
-    """
+    """Recompute the score of an account from the write database and store it; an older version never overwrites a newer one."""
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:
         if not is_busy:

@@ -26,7 +26,7 @@ SAMPLED_LINES: Final = 100
 
 
 class EventReplay:
-    """Supplies the events of a file at the speed at which they happened, or at ``rate`` per second if they have no times.
+    """Supplies the events of a file at ``speed`` times the speed at which they happened, or at ``rate`` per second without times.
 
     Attributes:
         head: The first events of the file, to be checked before any event is produced.
@@ -34,13 +34,7 @@ class EventReplay:
     """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
-        """Open the file.
-
-        Args:
-            path: JSON lines, in the order in which they are produced.
-            group_key: Field whose value becomes the record key.
-            rate: Events per second, for lines without a time.
-            speed: Factor by which events are replayed faster than they happened.
+        """Open the file; ``group_key`` is the field whose value becomes the record key.
 
         Raises:
             ConfigurationError: The file cannot be read.
@@ -57,11 +51,9 @@ class EventReplay:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all events of the file have been returned."""
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
-        """Return the next updates in the order of the file, up to the time ``now_ms``, in ms since the beginning of the load."""
         given = []
         while self._next is not None and self._next.at_ms <= now_ms:
             given.append(self._next)
@@ -70,7 +62,7 @@ class EventReplay:
 
     @property
     def rate_text(self) -> str:
-        """What determines the speed of the replay, as text for display: time fields of the events, or a number per second."""
+        """What determines the speed of the replay, as text for display."""
         fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
         if fields:
             return f"by {', '.join(sorted(fields))}"
@@ -114,7 +106,7 @@ def time_field_of(event: Any) -> str | None:
 
 
 def time_of(event: Any) -> float | None:
-    """Return the time of an event, in ms since 1970, from its :func:`time_field_of`; None if the event has no time."""
+    """Return the time of an event, in ms since 1970, from its :func:`time_field_of`; None if it has none."""
     field = time_field_of(event)
     return None if field is None else moment_ms(event[field])
 

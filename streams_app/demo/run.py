@@ -63,18 +63,13 @@ CONSUMERS: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of ``streams-app demo``.
+    """Options of ``streams-app demo``; 0 ``seconds`` or ``events`` are no limit.
 
     Attributes:
-        seconds: Length of the load; 0: no limit.
-        events: Maximum number of events of the load; 0: no limit.
         rate: Mean number of events per second; of a file, for events without a time.
-        groups: Number of accounts, if the load is generated.
         bootstrap: Address of the user's broker; None: an embedded broker is started.
         redis: URL of the user's Redis; None: an embedded Redis is started.
         replay: File of JSON lines whose events are produced; None: the load is generated.
-        group_key: Group key of the fold.
-        changed: Field with the changed names.
     """
 
     seconds: float
@@ -218,7 +213,7 @@ class _Demo:
                     self._explained = await explained(self._settings, largest)
 
     def _listen(self) -> None:
-        """Handle signals in the event loop from now on. The first Ctrl-C ends the load, and any other signal stops the demo."""
+        """Handle signals in the event loop: the first Ctrl-C ends the load, and any other signal stops the demo."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
         assert main is not None  # a coroutine always runs in a task
@@ -386,12 +381,11 @@ class Interruption:
                 signal.signal(number, handler)
 
     def listen(self, listener: Callable[[int], object]) -> None:
-        """Pass signals to a listener from now on. The listener may be called between any two instructions of the main thread."""
+        """Pass signals to a listener, which may be called between any two instructions of the main thread."""
         self._listener = listener
 
     @property
     def is_exiting(self) -> bool:
-        """Whether the exit of the demo has begun, during which signals are ignored."""
         return self._is_exiting
 
     def begin_exit(self) -> None:

@@ -116,10 +116,6 @@ class Servers:
     """Broker and Redis of the demo.
 
     Attributes:
-        bootstrap: Address of the broker, ``host:port``.
-        broker: Description of the broker, for display.
-        redis_url: URL of Redis.
-        redis: Description of Redis, for display.
         are_ours: Whether both servers are embedded and end with the demo. If not, the demo removes its topics and keys at the end.
     """
 
@@ -195,22 +191,9 @@ async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[No
 
 
 class DemoProcess:
-    """A ``streams-app`` command that runs as a separate process.
-
-    Attributes:
-        url: URL of the process, as found in its log; empty until the process listens.
-    """
+    """A ``streams-app`` command that runs as a separate process; ``url`` is empty until ``listens`` finds it in its log."""
 
     def __init__(self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path) -> None:
-        """Start the process.
-
-        Args:
-            name: Name of the process, for messages.
-            command: Arguments of ``streams-app``.
-            listens: Pattern that finds the URL in the log of the process.
-            config: Settings of the demo.
-            folder: Folder of the demo.
-        """
         self._name = name
         self._listens = listens
         line = [sys.executable, "-m", "streams_app", *command, "--config", str(config)]
@@ -233,7 +216,6 @@ class DemoProcess:
         raise InternalError(f"the {self._name} did not become ready; its log ends with:\n{self._child.log_tail()}")
 
     def check(self) -> None:
-        """Raise :class:`.InternalError` if the process has ended."""
         if not self._child.is_running:
             raise InternalError(f"the {self._name} ended; its log ends with:\n{self._child.log_tail()}")
 

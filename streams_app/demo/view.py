@@ -31,21 +31,10 @@ class Snapshot:
     """Numbers and newest folded records of the demo at one moment, for display.
 
     Attributes:
-        elapsed_ms: Time since the load began.
         phase: Current phase: ``load``, ``silence`` or ``done``; empty in the summary.
-        events: Number of raw events produced.
         events_per_second: Rate of produced events over about the last second.
-        open_groups: Number of groups that are not emitted yet.
         lag_events: Number of produced events that are not folded yet.
-        records: Number of folded records.
-        events_folded: Number of events that were folded into these records.
-        values_written: Number of values written to the read store.
-        latest: The newest folded records.
-        recomputed: Number of folded records that the subscriber has handled.
-        retried: Number of attempts of the subscriber that failed and were retried.
-        journaled: Number of events in the journal.
         journal_received: Size of the keys and values of all produced events, in bytes.
-        journal_kept: Size of the journal in Redis, in bytes.
     """
 
     elapsed_ms: int = 0
@@ -111,10 +100,7 @@ class View:
     def command(self, label: str, words: Sequence[str], remark: str = "") -> None:
         """Print a shell command to be copied, after its label; if it does not fit into the terminal, on lines of its own.
 
-        Args:
-            label: Label, with the spaces after it.
-            words: Words of the command.
-            remark: Printed after the command, or after the label if the command is on lines of its own.
+        The remark follows the command, or the label if the command is on lines of its own.
         """
         line = f"{label}{shlex.join(words)}{remark}"
         if not self.console.is_terminal or cell_len(line) <= self.console.width:
@@ -144,7 +130,6 @@ class View:
         )
 
     def picture(self, now: Snapshot) -> Group:
-        """Return a table of all numbers and, below it, the newest folded records, one line each."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="dim", width=LABELS_WIDTH, no_wrap=True)
         table.add_column()
@@ -223,7 +208,6 @@ def describe(record: dict[str, Any], group_field: str, changed: str, width: int)
 
 
 def _listed(names: list[str], room: int) -> str:
-    """Join as many names as fit into ``room`` columns."""
     text = ", ".join(names)
     for end in range(len(names) - 1, 0, -1):
         if cell_len(text) <= room:

@@ -44,7 +44,7 @@ CellKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class WriteSideEvent:
-    """An event with those attributes of a record that :class:`.EventReader` needs."""
+    """An event with the attributes of a record that :class:`.EventReader` needs."""
 
     offset: int
     timestamp: int | None
@@ -53,9 +53,7 @@ class WriteSideEvent:
 
 
 class WriteSide:
-    """Writes the metrics of each post to a SQLite table, and computes from the same events what the read store has to contain.
-
-    The read store has the metrics of each account, which are sums over its posts. The expected sums are computed in memory.
+    """Writes the metrics of each post to a SQLite table, and sums them by account in memory: what the read store has to contain.
 
     Attributes:
         rejected: Number of events that cannot be folded.
@@ -90,14 +88,13 @@ class WriteSide:
         self._connection.execute("COMMIT")
 
     def expected(self) -> dict[tuple[str, str], Number]:
-        """Return the expected value of each (account, metric): the sum over the posts of the account, computed from the events."""
+        """Return the expected value of each (account, metric)."""
         sums: dict[tuple[str, str], Number] = defaultdict(int)
         for (account, _, name), number in self._numbers.items():
             sums[account, name] += number
         return dict(sums)
 
     def close(self) -> None:
-        """Close the database."""
         self._connection.close()
 
     def _number(self, key: CellKey, level: Any) -> Number:
@@ -108,16 +105,7 @@ class WriteSide:
 
 
 def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Number]) -> list[str]:
-    """Compare the read store with its expected content.
-
-    Args:
-        path: SQLite file of the read store.
-        table: Table of the read store.
-        expected: Result of :meth:`WriteSide.expected`.
-
-    Returns:
-        A sentence for each difference; empty if the content is as expected.
-    """
+    """Compare the read store with the result of :meth:`WriteSide.expected`; return a sentence for each difference."""
     connection = sqlite3.connect(path)
     try:
         rows = connection.execute(f'SELECT group_key, name, value FROM "{table}"').fetchall()  # settings check the table name
