@@ -49,7 +49,7 @@ class _LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names. If there is none, fail, and suggest the most similar name."""
+        """Return the command that the first argument names; if there is none, fail, and suggest the most similar name."""
         if args[0] not in COMMANDS:
             from streams_app.formatting import suggestion  # imported here, because `--help` should not load pydantic
 
@@ -83,11 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command, and report errors on stderr.
-
-    Returns:
-        The exit code.
-    """
+    """Run a command, report errors on stderr, and return the exit code."""
     try:
         result = group.main(args=arguments, prog_name="streams-app", standalone_mode=False)
     except StreamsAppError as error:
@@ -116,7 +112,7 @@ def _hinting(error: click.ClickException) -> click.ClickException:
 
 
 def report_error(error: StreamsAppError) -> None:
-    """Print an error to stderr. If it has several faults, each is on a separate line."""
+    """Print an error to stderr, each of its faults on a separate line."""
     if isinstance(error, ConfigurationError) and len(error.faults) > 1:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)
     else:

@@ -80,11 +80,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Return the kind of component that the options name, a key of :data:`KINDS`; ``fold`` if they name none.
-
-    Raises:
-        click.UsageError: Several components are named, or an option does not fit the kind.
-    """
+    """Return the kind of component that the options name, a key of :data:`KINDS`; ``fold`` if they name none."""
     given = [kind for kind in KINDS if (fold if kind == "fold" else chosen[kind]) is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
@@ -109,11 +105,7 @@ def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
 
 
 def _fold(settings: Settings, name: str | None) -> Fold:
-    """Return the named fold, or without a name the only fold.
-
-    Raises:
-        ConfigurationError: The fold does not exist, or no name was given although there is not exactly one fold.
-    """
+    """Return the named fold, or without a name the only fold."""
     from streams_app.subscribers.declaration.loading import catalogue_of
 
     if name is None and not settings.folds:
@@ -123,7 +115,6 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 
 def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, DeadLetterSelection]:
-    """Return the dead-letter topic of the chosen component, and the filter that selects its dead letters."""
     from streams_app.operations.dead_letter import DeadLetterSelection
 
     kind = _kind(fold, chosen)
@@ -146,14 +137,7 @@ def _replay(
     settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
-    """Prepare the replay for the chosen component.
-
-    Returns:
-        Names and values for the audit line, and the replay.
-
-    Raises:
-        click.UsageError: The dead letters of a live view cannot be replayed, or an option does not fit the component.
-    """
+    """Prepare the replay for the chosen component; also return names and values for the audit line."""
     from streams_app.operations.replay import DeadLetterReplay
     from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
@@ -218,7 +202,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
 
 
 def _nothing(selection: DeadLetterSelection, *, has_others: bool) -> str:
-    """Return the message for an empty list. If options of the selection may be the reason, the message names them."""
+    """Return the message for an empty list, with the options of the selection that may be the reason."""
     whose = f"{KINDS[selection.kind]} {selection.component}"
     asked = selection.options
     # Dead letters before --since were not read, so it is unknown whether there are any.
@@ -256,7 +240,6 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
 
 
 def _attempts(row: dict[str, Any]) -> str:
-    """Return the event id and the number of attempts as text; empty if the dead letter is not of a subscriber."""
     return f"id={row['event-id']}  attempts={row.get('attempts', '')}  " if "event-id" in row else ""
 
 
@@ -340,12 +323,9 @@ class StoppableReplay(Protocol):
 
 
 async def run(replay: StoppableReplay, clock: Clock) -> int | None:
-    """Run a replay until it ends, or until SIGINT or SIGTERM stops it.
+    """Run a replay until it ends or a signal stops it; return the number of the first signal, or None.
 
-    The first signal ends the replay after the current batch and its receipts. A second signal ends the replay immediately.
-
-    Returns:
-        The number of the first signal; None if no signal arrived.
+    The first SIGINT or SIGTERM ends the replay after the current batch and its receipts, a second one ends it immediately.
     """
     from streams_app.cli.progress import show_progress
 

@@ -62,11 +62,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of the table that ``groups list`` prints.
-
-    Args:
-        rows: The open groups, as :func:`.groups_in_redis` returns them.
-    """
+    """Return the columns of the table that ``groups list`` prints, from the result of :func:`.groups_in_redis`."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key, span, time_text
 
@@ -171,11 +167,7 @@ def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool
 
 
 def one_fold(settings: Settings, name: str | None) -> Fold:
-    """Return the named fold, or without a name the only fold.
-
-    Raises:
-        ConfigurationError: The fold does not exist, or no name was given although there is not exactly one fold.
-    """
+    """Return the named fold, or without a name the only fold; raise ConfigurationError if there is none."""
     if name is not None:
         return settings.fold(name)
     if not settings.folds:

@@ -60,13 +60,8 @@ def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..
 def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
     """Return the application or settings that ``--app`` names. Without ``--app``, load the settings, see :meth:`.Settings.load`.
 
-    Args:
-        config: Value of ``--config``; None if it was not given.
-        app: Value of ``--app``; None if it was not given.
-
     Raises:
-        ConfigurationError: The settings are invalid, and the error lists all faults; or the object that ``--app`` names cannot be
-            imported, or is neither an application nor settings.
+        ConfigurationError: The settings are invalid, with all faults, or the object that ``--app`` names cannot be used.
         click.UsageError: Both options were given.
     """
     if app is None:
@@ -86,12 +81,7 @@ def _loaded(config: Path | None) -> Settings:
 
 
 def _made_by(app: str) -> FoldingApp | Settings:
-    """Import the application or settings ``MODULE:APP``; the current directory is searched first.
-
-    Raises:
-        ConfigurationError: The module or the name does not exist, the module cannot be imported, or the name is neither an
-            application nor settings.
-    """
+    """Import the application or settings ``MODULE:APP``; the current directory is searched first."""
     name, _, attribute = app.partition(":")
     attribute = attribute or DEFAULT_ATTRIBUTE
     found = attribute_of("--app", name, attribute)
@@ -111,7 +101,6 @@ class DurationType(click.ParamType):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the duration in ms; fail if it is shorter than 1 ms."""
         try:
             found = milliseconds(parse_duration(value))
         except ValueError as error:
@@ -127,7 +116,6 @@ class DurationsType(DurationType):
     name = "durations"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the durations in ms, as a tuple; fail if one is invalid."""
         return tuple(super(DurationsType, self).convert(part.strip(), param, ctx) for part in value.split(",") if part.strip())
 
 
@@ -137,7 +125,6 @@ class ShareType(click.ParamType):
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the share; fail if it is negative or not below 1."""
         try:
             found = float(value)
         except ValueError:

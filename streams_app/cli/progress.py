@@ -20,14 +20,9 @@ ReportProgress: TypeAlias = Callable[[str, int, int | None], None]
 
 @contextmanager
 def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
-    """Show progress on stderr during the ``with`` block.
+    """Show progress on stderr during the ``with`` block, by the function that is yielded.
 
-    Args:
-        clock: Clock of this machine.
-        words: Text beside the bar until the function is called for the first time.
-
-    Yields:
-        The function that updates what is shown.
+    Until its first call, ``words`` are beside the bar.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

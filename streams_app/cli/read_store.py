@@ -175,7 +175,7 @@ async def _run_verify(settings: Settings, store: str, repair: bool, wait: float,
 
 
 def columns_of(found: list[Difference]) -> list[Column]:
-    """Return the columns of the table of differences between a read store and its value source."""
+    """Return the columns of the table of differences."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown
 

@@ -26,13 +26,11 @@ class Column:
     """Column of a table.
 
     Attributes:
-        title: Header of the column.
         cells: Printable texts, one for each row.
         least: Minimum width to which cells may be cut. 0: cells are never cut, as for numbers and times.
         rank: If the table is too wide even with cut cells, the columns with the highest rank are omitted first. 0: the column is
             not omitted because of its rank.
-        is_known: Whether all cells are equal, so that the reader does not need them. If the table is too wide, such a column is
-            omitted before any cell is cut.
+        is_known: Whether all cells are equal. If the table is too wide, such a column is omitted before any cell is cut.
     """
 
     title: str
@@ -43,12 +41,10 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Width of the column without cuts: that of the header or of the widest cell, whichever is larger."""
         return max(map(cell_len, (self.title, *self.cells)))
 
     @property
     def least_width(self) -> int:
-        """Width of the column if its cells are cut as far as allowed."""
         return min(self.width, max(self.least, cell_len(self.title))) if self.least else self.width
 
 

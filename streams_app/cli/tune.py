@@ -173,15 +173,8 @@ def _replayed(
     """Read the events of a topic, journal or file; compute the records, latency and memory that each candidate gives for them.
 
     Args:
-        settings: Settings of the application.
-        of: The fold.
         when: Functions that return the begin and the end of the range from the current time; None: the range has no end.
-        file: File to read; None: a journal or the source topic is read.
         windows: Candidates for the quiet period, in ms; None: they are derived from the events.
-        clock: Wall clock.
-        time: Field with the time of an event in the file.
-        key: Field with the record key of an event in the file.
-        journal: Name of the journal to read; None: the file or the source topic is read.
 
     Returns:
         The curve, and a function that takes a quiet period in ms. The function returns why the times of the events do not allow
@@ -245,12 +238,11 @@ def _check_journal_option(settings: Settings, fold: Fold, journal: str | None, f
 
 
 def _is_given(name: str) -> bool:
-    """Return whether an option was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _longest(of: Fold) -> tuple[int, str]:
-    """Return the longest candidate, in ms, that the settings permit, and the name of the setting that limits it."""
+    """Return the longest candidate, in ms, that the settings permit, and the name of the setting."""
     if isinstance(of.quiet_period, QuietPeriod):
         return of.quiet_period_ms, "quiet_period.at_most"
     return of.max_hold_ms, "max_hold"
@@ -290,11 +282,7 @@ def _read_topic(
     from_ms: int | None,
     to_ms: int | None,
 ) -> str:
-    """Read the source topic into ``columns``.
-
-    Returns:
-        The error message for the case that ``columns`` is still empty; the caller ignores it otherwise.
-    """
+    """Read the source topic into ``columns``; return the error message for the case that ``columns`` is still empty."""
     from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
@@ -317,11 +305,7 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Read a journal into ``columns``.
-
-    Returns:
-        The error message for the case that ``columns`` is still empty; the caller ignores it otherwise.
-    """
+    """Read a journal into ``columns``; return as :func:`_read_topic`."""
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -346,11 +330,7 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Read a file into ``columns``.
-
-    Returns:
-        The error message for the case that ``columns`` is still empty; the caller ignores it otherwise.
-    """
+    """Read a file into ``columns``; return as :func:`_read_topic`."""
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 

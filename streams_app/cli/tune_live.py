@@ -20,17 +20,13 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Compute the folding ratio, 1 - records / events, for each candidate quiet period from the metrics of workers.
+    """Compute the folding ratio for each candidate quiet period from the gaps that workers count. Kafka is not read.
 
-    The workers count the gaps between consecutive events of a group in a histogram. Kafka is not read. Remarks on the result are
-    printed to stderr.
+    Remarks on the result are printed to stderr.
 
     Args:
-        settings: The section ``[http]`` has the address and the token of a worker.
-        fold: The fold.
         urls: URLs of workers; empty: the settings determine the URL of the worker on this machine.
         windows: Candidates for the quiet period, in ms; None: the bounds of the histogram.
-        now_ms: Wall clock.
 
     Raises:
         TryAgainError: No worker answers.

@@ -27,12 +27,7 @@ def show(
 ) -> None:
     """Print the candidate quiet periods as a table and a plot, as wide as the terminal, then the recommendation with its reason.
 
-    Args:
-        curve: The candidates, with the records, latency and memory that each of them gives.
-        recommended: The recommendation.
-        configured_ms: The configured quiet period, in ms; its default if events decide the quiet period.
-        console: Console for the output; None: stdout.
-        is_default: Whether events decide the quiet period, so that the candidates are values of its default.
+    If ``is_default``, events decide the quiet period, and the candidates are values of its default.
     """
     console = console or Console()
     signs = Signs(is_fine=console.encoding.lower().startswith("utf"))
@@ -59,14 +54,7 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """Report the rejected events on stderr: for each reason, their number, and position and detail of the first one.
-
-    Then report the other remarks of ``tally``, which affect how reliable the curve is.
-
-    Args:
-        tally: Counts of the events that were read.
-        unit: ``events`` or ``lines``.
-    """
+    """Report on stderr the rejected events, with the first one for each reason, and the other remarks of ``tally``."""
     rejected = tally.rejected.total()
     if rejected:
         click.echo(f"{rejected:,} of {tally.read:,} {unit} were rejected and are not in the curve:", err=True)
@@ -116,44 +104,23 @@ class ReadProgress:
     """Shows the progress of ``tune``: first of reading the events, then of replaying them for each candidate quiet period."""
 
     def __init__(self, clock: Clock, unit: str, show: ReportProgress) -> None:
-        """Start measuring the read rate.
-
-        Args:
-            clock: Clock of this machine.
-            unit: ``events`` or ``lines``.
-            show: Function that shows progress.
-        """
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
         self._unit = unit
         self._show = show
 
     def reading(self, tally: ReadCounts) -> None:
-        """Show how many events or lines were read, and how many a second."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_ms
         rate = f", {tally.read * 1000 / elapsed_ms:,.0f} a second" if elapsed_ms >= LEAST_MS else ""
         self._show(f"{tally.read:,} {self._unit} read{rate}", tally.done, tally.total)
 
     def replaying(self, done: int, total: int) -> None:
-        """Show for how many candidate quiet periods the events were replayed.
-
-        Args:
-            done: Number of finished steps. The first step sorts the events, and each further step replays them for one candidate.
-            total: Number of all steps.
-        """
+        """Show for how many candidates the events were replayed; the first of the steps sorts the events."""
         self._show(f"candidates replayed: {max(0, done - 1)} of {total - 1}", done, total)
 
 
 @contextmanager
 def read_progress(clock: Clock, unit: str) -> Iterator[ReadProgress]:
-    """Show the progress of ``tune`` on stderr during the ``with`` block.
-
-    Args:
-        clock: Clock of this machine.
-        unit: ``events`` or ``lines``.
-
-    Yields:
-        The object to which the block reports its progress.
-    """
+    """Show the progress of ``tune`` on stderr during the ``with`` block; ``unit`` is ``events`` or ``lines``."""
     with show_progress(clock, "reading") as show:
         yield ReadProgress(clock, unit, show)
