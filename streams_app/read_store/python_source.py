@@ -47,20 +47,12 @@ class PythonSource:
     carries_values = False
 
     def __init__(self, function: Callable[..., Any], settings: ReadStoreSettings) -> None:
-        """Create the source, without calling the function."""
         self._function = function
         self._folds = settings.folds
         self._what = f"{settings.section}.current ({getattr(function, '__qualname__', type(function).__name__)})"
         self._loop = FunctionLoop(self._what, settings.timeout_ms / 1000)
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with values from the function, which is usually called once for each fold.
-
-        Raises:
-            TooSlowError: The function does not return in time.
-            SourceFailedError: The function raises, or returns an invalid result.
-            TryAgainError: Too many earlier calls have never returned.
-        """
         found: list[CellChange] = []
         for mentioned in by_fold(changes):
             values: dict[CellChange, CellChange] = {}
@@ -71,18 +63,10 @@ class PythonSource:
         return found
 
     async def check(self) -> None:
-        """Call the function with an empty list of pairs, once for each fold, to detect errors.
-
-        Raises:
-            TooSlowError: The function does not return in time.
-            SourceFailedError: The function raises, or does not return an empty dict.
-            TryAgainError: Too many earlier calls have never returned.
-        """
         for fold in self._folds:
             await self._answer(fold, {})
 
     async def close(self) -> None:
-        """Abandon a running call, and end the event loop of the function."""
         await self._loop.close()
 
     async def _answer(self, fold: str, asked: Mapping[Pair, CellChange]) -> list[CellChange]:
@@ -123,12 +107,6 @@ class FunctionLoop:
     """Calls functions on an event loop of its own, on a separate thread, with a time limit for each call."""
 
     def __init__(self, what: str, seconds: float) -> None:
-        """Create the loop; the first call starts its thread.
-
-        Args:
-            what: Name of the function, for messages and the name of the thread.
-            seconds: Time limit of a call.
-        """
         self._what = what
         self._seconds = seconds
         self._running: tuple[threading.Thread, asyncio.AbstractEventLoop] | None = None

@@ -1,7 +1,8 @@
 """Opens the read store or the source that a URL names.
 
 ``settings/databases.py`` lists the databases. The package of each database implements the port :class:`Database`. The package is
-imported only if a URL names the database, so that only the drivers in use need to be installed.
+imported only if a URL names the database, so that only the drivers in use need to be installed. The functions do not connect yet.
+They raise :class:`~streams_app.errors.ConfigurationError` if the settings cannot be used, or the driver is not installed.
 """
 
 from __future__ import annotations
@@ -23,10 +24,7 @@ MAX_NAME_LENGTH: Final = 45
 
 
 class Database(Protocol):
-    """The functions that the package of a database has. They open no connection.
-
-    They raise :class:`~streams_app.errors.ConfigurationError` if the settings cannot be used.
-    """
+    """The functions that the package of a database has."""
 
     def open_store(self, declared: ReadStoreSettings) -> ReadableStore:
         """Return the store of ``url``, in the layout that ``shape`` names."""
@@ -44,20 +42,15 @@ class Database(Protocol):
 
 
 def open_store(declared: ReadStoreSettings) -> ReadableStore:
-    """Return the read store that the setting ``url`` names; it does not connect to the database yet.
-
-    Raises:
-        ConfigurationError: The URL or the name of the table cannot be used, or the driver is not installed.
-    """
+    """Return the read store that the setting ``url`` names."""
     return _store_database(declared).open_store(declared)
 
 
 def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableStore]:
-    """Return the object that rebuilds a store, and the new store to be filled; neither connects to the database yet.
+    """Return the object that rebuilds a store, and the new store to be filled.
 
     Raises:
-        ConfigurationError: The URL or the name of the table cannot be used, the name is too long for the suffixes of a rebuild, or
-            the driver is not installed.
+        ConfigurationError: Also if the name of the table is too long for the suffixes of a rebuild.
     """
     if len(declared.table.rpartition(".")[2]) > MAX_NAME_LENGTH:
         raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MAX_NAME_LENGTH} letters"])
@@ -67,11 +60,7 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableSt
 
 
 def open_source(declared: ReadStoreSettings) -> ValueSource:
-    """Return the source of current values that the setting ``source`` names; it does not connect yet.
-
-    Raises:
-        ConfigurationError: The URL cannot be used, or the driver is not installed.
-    """
+    """Return the source of current values that the setting ``source`` names."""
     if declared.source == "carried":
         return CarriedSource()
     if declared.source == "python":
@@ -98,15 +87,7 @@ def _unknown(what: str, url: str, expected: Sequence[RegisteredDatabase]) -> str
 
 
 def _loaded(database: RegisteredDatabase, section: str) -> Database:
-    """Import the folder of a database.
-
-    Args:
-        database: The database.
-        section: Name of the section of the store, for messages.
-
-    Raises:
-        ConfigurationError: The driver is not installed.
-    """
+    """Import the folder of a database."""
     try:
         return cast(Database, import_module(f"streams_app.read_store.{database.folder}"))
     except ModuleNotFoundError as error:

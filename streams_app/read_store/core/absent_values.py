@@ -20,19 +20,11 @@ class AbsentValues:
     """Observes the answers of the source of one read store, and reports each fold once if none of its values exists."""
 
     def __init__(self) -> None:
-        """Create the observer before the first answer."""
         self._present: set[str] = set()
         self._groups: dict[str, set[str]] = {}
 
     def observe(self, changes: Sequence[CellChange]) -> str | None:
-        """Take the answer to one request into account.
-
-        Args:
-            changes: Requested changes of one fold, with the values of the source.
-
-        Returns:
-            The message to be logged; None if there is nothing new to report.
-        """
+        """Observe the source's values for changes of one fold; return the message to be logged, or None if there is nothing new."""
         if not changes:
             return None
         fold = changes[0].cell.fold

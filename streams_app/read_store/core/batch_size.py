@@ -16,12 +16,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class BatchSize:
-    """Adapts the number of cells in a batch to the timeout of one store or source of values.
-
-    Attributes:
-        timeout_ms: Time limit of a batch, in ms.
-        most: Maximum number of cells in a batch; None means no limit.
-    """
+    """Adapts the number of cells in a batch (``most``; None: no limit) to the timeout of one store or source of values."""
 
     timeout_ms: int
     most: int | None = None
@@ -29,9 +24,6 @@ class BatchSize:
 
     def exceeded(self, cells: int) -> bool:
         """Record that a batch exceeded the timeout: later batches have at most half of its size, but at least one cell.
-
-        Args:
-            cells: Number of cells in that batch.
 
         Returns:
             Whether there was no maximum before this call.
@@ -43,12 +35,6 @@ class BatchSize:
 
     def finished(self, cells: int, took_ms: int) -> bool:
         """Record that a batch finished within the timeout, and raise the maximum size of batches if this one was fast.
-
-        The maximum grows by a quarter if the batch had the maximum size and took less than half of the timeout.
-
-        Args:
-            cells: Number of cells in the batch.
-            took_ms: Duration of the batch, in ms.
 
         Returns:
             Whether the maximum was removed, because it has grown beyond the largest batch that exceeded the timeout.

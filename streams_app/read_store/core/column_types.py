@@ -37,7 +37,6 @@ class ColumnType(NamedTuple):
 
     Attributes:
         declared: The type as the database writes it, such as ``numeric(12,2)``.
-        kind: The kind of the values.
         size: Maximum size of a value: the bits of an integer, the digits of a decimal number, or the characters of a text. 0 means
             that the size is not limited.
         scale: For a decimal number whose ``size`` is limited: the number of digits after the decimal point.
@@ -86,12 +85,7 @@ MAX_BITS: Final = 64
 
 
 def type_of(declared: str, supported: SupportedTypes) -> ColumnType | None:
-    """Return the type of a column, or None if columns of this type are not supported.
-
-    Args:
-        declared: The type as the database writes it, such as ``numeric(12,2)``.
-        supported: The types that the database supports.
-    """
+    """Return the type of a column, or None if columns of this type are not supported."""
     parts = TYPE.fullmatch(declared)
     kind = supported.kinds.get(parts[1]) if parts else None
     if parts is None or kind is None or (parts[2] and not supported.has_sizes):

@@ -27,7 +27,6 @@ class Difference:
     """A cell whose stored value differs from the expected one.
 
     Attributes:
-        kind: The kind of the difference.
         change: The expected value, as the store would hold it, and its version.
         stored: The stored version and value; None means that the cell is not stored.
         why: For the kind ``REFUSED``: the reason why the store rejects the value, or the error of the source. Otherwise empty.
@@ -40,7 +39,6 @@ class Difference:
 
     @property
     def cell(self) -> Cell:
-        """The cell that differs."""
         return self.change.cell
 
 
@@ -50,8 +48,6 @@ def difference(change: CellChange, stored: StoredCell | None, *, is_carried: boo
     A cell that is not stored equals a cell without a value.
 
     Args:
-        change: The expected value, as the store would hold it, and its version.
-        stored: The stored version and value; None means that the cell is not stored.
         is_carried: Whether the expected value comes from a folded record. If so, a stored value of a newer version is also correct.
             A stored value whose version was reset (is below 0) counts as correct, because it is unknown which value is newer.
     """

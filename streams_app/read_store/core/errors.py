@@ -27,7 +27,6 @@ class SourceFailedError(TryAgainError):
     """
 
     def __init__(self, text: str, why: str, *, is_data_error: bool) -> None:
-        """Create the error; ``text`` is its message, which also names the source."""
         super().__init__(text)
         self.why = why
         self.is_data_error = is_data_error

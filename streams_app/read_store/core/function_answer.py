@@ -77,7 +77,6 @@ def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellCh
 
     Args:
         asked: The changes of one call, by group and changed name, see :func:`calls_for`.
-        answer: What the function returned for this call.
 
     Raises:
         BadAnswerError: The answer is not a mapping of the requested pairs to values that a store can hold.

@@ -28,8 +28,6 @@ class RowState:
     """The contents of a row, stored or to be written.
 
     Attributes:
-        values: Value of each column.
-        versions: Version of the value of each column.
         updated_ms: Time at which a value last changed, in ms of the wall clock.
     """
 
@@ -38,7 +36,6 @@ class RowState:
     updated_ms: int = 0
 
     def set_value(self, column: str, value: Value, version: int) -> None:
-        """Set the value of a column and the version of this value."""
         self.values[column] = value
         self.versions[column] = version
 
@@ -69,7 +66,6 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
 
     Args:
         changes: At most one change per cell. The name of each must have a column.
-        columns: Column of each changed name.
     """
     rows: dict[RowKey, RowState] = {}
     for change in changes:
@@ -78,13 +74,7 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
 
 
 def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
-    """Return the reason why a row can never hold a change, or None if no reason is known.
-
-    Args:
-        change: The change to be written.
-        columns: Column of each changed name.
-        types: Type of each column whose type was loaded. Any other column is assumed to accept every value.
-    """
+    """Return the reason why a row can never hold a change; columns without a known type are assumed to accept every value."""
     if change.cell.name not in columns:
         return f"the name {change.cell.name!r} has no column"
     column_type = types.get(columns[change.cell.name])
@@ -96,11 +86,6 @@ def fit_to_columns(
     changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> tuple[list[CellChange], dict[Cell, str]]:
     """Convert the values of changes to the types of their columns.
-
-    Args:
-        changes: Changes to be written.
-        columns: Column of each changed name.
-        types: Type of each column.
 
     Returns:
         The converted changes, and the cells whose value cannot be converted, each with the reason.
@@ -121,7 +106,6 @@ class RequiredColumns(NamedTuple):
     Attributes:
         own: Declaration of each column that does not belong to a changed name, such as ``versions``. It begins with the type.
         names: Columns of the changed names.
-        supported: Types that columns of changed names may have.
         default_type: Type that a message suggests for a missing column of a changed name.
     """
 
@@ -141,9 +125,7 @@ def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset
     """Return a sentence for each reason why an existing table cannot store a row per group; empty if it can.
 
     Args:
-        found: Properties of each column of the table.
         keys: The columns of each unique key of the table.
-        wanted: The required columns.
     """
     faults = [*_missing(found, wanted), *_own_faults(found, wanted.own), *_name_faults(found, wanted)]
     if found.keys() >= set(KEY) and frozenset(KEY) not in keys:

@@ -54,8 +54,6 @@ class CellChange:
     """A change of a cell, announced by a folded record.
 
     Attributes:
-        cell: The cell.
-        version: Version of the folded record.
         value: The value in the record, or the current value from the source. None: the name was deleted, or its value is still to
             be read from the source.
         is_group_gone: Whether the source reports that the whole group was deleted. If so, the store deletes all names of the group.

@@ -23,11 +23,7 @@ MAX_RETURNED: Final = 5
 
 
 def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
-    """Return the distinct groups of changes, as the parameter ``:groups`` for a database that distinguishes numbers from text.
-
-    A number is included twice, as a number and as text, so that it matches a column of either type. Any other group is included
-    once, as text.
-    """
+    """Return the distinct groups of changes, as the parameter ``:groups`` for a database that distinguishes numbers from text."""
     columns = dict.fromkeys(change.cell.group_key for change in changes)
     return [group for column in columns for group in _typed(column)]
 
@@ -43,15 +39,11 @@ def names_of(changes: Sequence[CellChange]) -> list[str]:
 
 
 def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], setting: str) -> list[CellChange]:
-    """Return the changes with the values that a query returned for them.
-
-    A change without a row of its group and name counts as deleted: its value becomes None.
+    """Return the changes with the values that a query returned for them; :mod:`.source` describes the rows.
 
     Args:
         changes: Changes of one fold.
-        rows: Rows of group, name and value. Rows of pairs that were not requested have no effect. A row whose name and value are
-            None reports that the whole group was deleted. Rows without a group, or with a value but no name, are ignored.
-        setting: Name of the setting that contains the query, for messages.
+        rows: Rows of group, name and value. Rows without a group, or with a value but no name, are ignored.
 
     Raises:
         SourceFailedError: Two rows have the same group and name, or a group that is reported as deleted also has a row with a name.
@@ -83,11 +75,7 @@ def _with_returned_names(changes: Sequence[CellChange], pairs: Iterable[tuple[st
 
 
 def check_columns(count: int, setting: str) -> None:
-    """Check that a query returns three columns: group, name and value.
-
-    Raises:
-        TryAgainError: The query returns a different number of columns.
-    """
+    """Check that a query returns three columns: group, name and value."""
     if count != COLUMNS:
         raise TryAgainError(f"{setting} returns {count} columns; expected group, name, value")
 

@@ -27,7 +27,6 @@ class OvertakenError(StreamsAppError):
     """The new store is gone, or belongs to another rebuild that may not have filled it yet; the current store was not replaced."""
 
     def __init__(self, table: str) -> None:
-        """Build the message from the name of the current table."""
         super().__init__(f"{table}{NEW_SUFFIX} is not the table that this one has filled")
 
 
@@ -35,12 +34,7 @@ class RebuildOwnership:
     """Distinguishes the new store of one rebuild, by a token, from those that other rebuilds create under the same name."""
 
     def __init__(self, table: str, store: ReadStore) -> None:
-        """Create the ownership, without claiming the new store.
-
-        Args:
-            table: Name of the current table.
-            store: The new store.
-        """
+        """``table`` is the name of the current table, ``store`` the new store."""
         self._table = table
         self._store = store
         self._token = 0
@@ -139,13 +133,6 @@ def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> N
     """Check that no table outside this store has the name of the new or the former table.
 
     A table belongs to a store if its checkpoint table exists, which has the same name with the suffix ``_progress``.
-
-    Args:
-        declared: Settings of the current store.
-        tables: Names of existing tables.
-
-    Raises:
-        ConfigurationError: A table that does not belong to this store has one of these names.
     """
     names = [f"{declared.table}{suffix}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX)]
     why = "so it is not the store's; rename it, or name another table"
@@ -157,11 +144,7 @@ def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) ->
     """Return a warning if users have added columns to a table with a row per group, because a rebuild does not copy them (pure).
 
     Args:
-        declared: Settings of the current store.
         columns: Writable columns of the table of this store.
-
-    Returns:
-        A list of one sentence; empty if there are no such columns.
     """
     if declared.shape != "groups":
         return []

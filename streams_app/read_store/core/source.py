@@ -60,7 +60,6 @@ class CarriedSource:
     carries_values = True
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes unchanged, because the records carry the values."""
         return list(changes)
 
     async def check(self) -> None:

@@ -29,7 +29,6 @@ class CheckpointStep(NamedTuple):
     """How one transaction changes the checkpoint of a partition.
 
     Attributes:
-        tp: Partition of an output topic.
         after: Checkpoint that the store must have before the transaction. None means that it must have none for this partition.
         to: Checkpoint after the transaction: the next offset to be read.
     """
@@ -106,7 +105,6 @@ class CheckpointError(TryAgainError):
     """
 
     def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
-        """Build the message from the store, and the checkpoint that was found and expected."""
         super().__init__(f"{what} has progress {found} for {tp}, expected {expected}")
 
 
@@ -123,7 +121,6 @@ class NotStorableError(StreamsAppError):
     """
 
     def __init__(self, cells: Mapping[Cell, str], written: int | None = None) -> None:
-        """Build the message from the number of cells and the first reason."""
         super().__init__(f"{len(cells)} changes can never be stored: {next(iter(cells.values()), '')}")
         self.cells = dict(cells)
         self.written = written
@@ -140,10 +137,17 @@ class ReadStore(Protocol):
         """Create missing tables or indices; return a sentence for each table or index, also for existing ones.
 
         The call can be repeated.
+
+        Raises:
+            ConfigurationError: An existing table or index does not fit the store, or the folder of a file does not exist.
         """
 
     async def missing(self) -> list[str]:
-        """Return the names of tables or indices that are missing or differ from the expected ones; empty if there are none."""
+        """Return the names of tables or indices that are missing or differ from the expected ones; empty if there are none.
+
+        Raises:
+            ConfigurationError: The existing table cannot store a row per group, for example because it lacks a column.
+        """
 
     async def probe(self) -> None:
         """Try a write that leaves the store unchanged, to detect whether writes are accepted; the tables must exist."""
@@ -214,15 +218,13 @@ class Repair(NamedTuple):
 class ReadableStore(ReadStore, Protocol):
     """A read store that can also be read and repaired, for ``streams-app read-store verify`` and ``rebuild``.
 
-    Values are returned as the store holds them, and can be compared by :func:`.is_same`. Every method raises
-    :class:`~streams_app.errors.TryAgainError` if the store is unavailable, locked or not initialised.
+    Values are returned as the store holds them, and can be compared by :func:`.is_same`.
     """
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
         """Read a page of the cells of a fold, including cells without a value, in the order of the store's key.
 
         Args:
-            fold: Name of the fold.
             after: Last cell of the previous page; None means the first page.
             limit: Maximum number of cells. A store with a row or document per group may exceed it, because a page contains whole
                 groups.
@@ -251,7 +253,6 @@ class ReadableStore(ReadStore, Protocol):
         A store with transactions writes all cells in one transaction.
 
         Args:
-            repairs: The cells to be written.
             now_ms: Wall clock, for the column ``updated_ms``.
             is_trial: Whether to roll everything back, and only detect rejected cells. A store without transactions then does
                 nothing.

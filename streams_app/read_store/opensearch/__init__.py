@@ -18,10 +18,5 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the part of a rebuild that depends on OpenSearch; it does not connect yet.
-
-    Args:
-        declared: Settings of the read store, whose index is replaced at the end of the rebuild.
-        new: The store that the rebuild fills, and that then replaces the declared one.
-    """
+    """Return the part of a rebuild that depends on OpenSearch; it does not connect yet."""
     return OpenSearchRebuilding(declared, new)

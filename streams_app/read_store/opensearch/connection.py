@@ -41,7 +41,6 @@ class Fault:
     """An error that the server returned for a request, or for one document of a request.
 
     Attributes:
-        status: The HTTP status.
         kind: Type of the error, as OpenSearch names it; empty if the server did not name one.
         text: Text of the error, without any part of the document.
     """
@@ -63,14 +62,9 @@ class Fault:
 
 
 class FaultError(TryAgainError):
-    """The server answered with an error.
-
-    Attributes:
-        fault: The error as the server returned it.
-    """
+    """The server answered with an error."""
 
     def __init__(self, what: str, fault: Fault, advice: str = "") -> None:
-        """Build the message from the name of the server, the error and a remedy, which may be empty."""
         super().__init__("; ".join(filter(None, (f"{what}: {fault.text}", advice))))
         self.fault = fault
 
@@ -83,11 +77,6 @@ class OpenSearchClient:
     """Sends requests to one server, or to a load balancer in front of several servers."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Create the client, without connecting.
-
-        Raises:
-            ConfigurationError: The URL does not name an OpenSearch server.
-        """
         try:
             parts = UrlParts.of(settings.url)
         except ValueError:
@@ -122,7 +111,6 @@ class OpenSearchClient:
         """Send one request and return the answer, which is a JSON object.
 
         Args:
-            method: The HTTP method.
             path: The path of the URL, percent-encoded.
             body: JSON as bytes, or an object that becomes JSON.
             given: Parameters of the URL.

@@ -73,8 +73,6 @@ class DocumentRequest:
     """An update request for one document.
 
     Attributes:
-        id: Id of the document.
-        changes: The changes that the request makes in the document.
         body: The two lines of this request in a bulk request.
         more: Additional parameters of the script, for a repair; empty for other writes.
     """
@@ -160,10 +158,7 @@ class Shape:
         return f"the value {fault}" if fault else None
 
     def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
-        """Build the requests of a repair, one for each document.
-
-        A cell is written only if its version has not changed since the cell was read, even if the new version is older.
-        """
+        """Build the requests of a repair, one for each document."""
         if self.name == "cells":
             return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
         groups: dict[str, list[Repair]] = {}

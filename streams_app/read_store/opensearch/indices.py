@@ -44,14 +44,6 @@ class Indices:
     """Creates the script, template, indices and aliases of a store, and lists those that are missing."""
 
     def __init__(self, client: OpenSearchClient, table: str, shape: Shape, section: str) -> None:
-        """Create the object, without sending a request.
-
-        Args:
-            client: Client of the server.
-            table: Setting ``table``.
-            shape: Shape of the documents.
-            section: Name of the settings, for messages.
-        """
         self._client = client
         self._table = table
         self._shape = shape
@@ -80,9 +72,6 @@ class Indices:
         Args:
             is_rebuild: Whether a rebuild will replace the current index. The current index may then have another shape, and stays
                 unchanged.
-
-        Raises:
-            ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
         """
         template = {
             "index_patterns": [f"{self._table}-0*"], "priority": _PRIORITY,
@@ -102,7 +91,6 @@ class Indices:
 
         Args:
             part: ``<table>`` for the values, or ``<table>-progress`` for the checkpoints.
-            index: Name of the index.
             alias: Alias for reading. An index of ``<table>`` also gets the alias for writing.
         """
         # The mapping is repeated here, because a user's template for all indices may have priority over ours.
@@ -117,11 +105,7 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """If the template has the fields of another shape, replace them, so that the new index does not get fields of both shapes.
-
-        Returns:
-            A sentence if the fields were replaced; otherwise an empty list.
-        """
+        """If the template has the fields of another shape, replace them and say so: the new index must not have fields of both."""
         (found,) = (await self._client.ask("GET", self._template))["index_templates"]
         template = found["index_template"]
         mapping = self._shape.mapping
@@ -160,9 +144,6 @@ class Indices:
         """Check again an alias that was missing although its index exists; return a sentence about the alias.
 
         If the alias exists now, another worker has just created both.
-
-        Raises:
-            ConfigurationError: The alias is still missing, because someone has removed it.
         """
         if await self._client.found(f"/{alias}/_mapping") is None:
             raise ConfigurationError(
@@ -203,7 +184,6 @@ class WriteBlock:
     """Blocks writes to the indices of one store during the switch of a rebuild."""
 
     def __init__(self, client: OpenSearchClient, table: str) -> None:
-        """Create the object, without sending a request."""
         self._client = client
         self._table = table
         self._switching_alias = f"{table}_switching"

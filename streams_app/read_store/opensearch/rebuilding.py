@@ -30,12 +30,6 @@ class OpenSearchRebuilding:
     """Creates the new indices of a rebuild in OpenSearch, and moves the aliases to them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Prepare a rebuild, without connecting.
-
-        Args:
-            declared: Settings of the read store that is rebuilt.
-            store: The store that writes into the new indices.
-        """
         self._table = declared.table
         self._old, self._new = OpenSearchStore(declared), store
         self._ownership = RebuildOwnership(declared.table, store)
@@ -45,16 +39,7 @@ class OpenSearchRebuilding:
         self._indices = Indices(self._client, declared.table, shape, declared.section)
 
     async def prepare(self) -> list[str]:
-        """Remove old indices without an alias and those of an interrupted rebuild, and create the new ones.
-
-        Also creates missing objects of the current store, and removes the write block that a killed rebuild may have left.
-
-        Returns:
-            Sentences for the operator, about removed indices and a change of the template.
-
-        Raises:
-            ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
-        """
+        """Also creates missing objects of the current store, and removes the write block that a killed rebuild may have left."""
         await self._indices.initialise(is_rebuild=True)
         await self._block.remove()  # a rebuild that was killed during its switch may have left it
         found = await self._indices.reshape()
@@ -75,7 +60,6 @@ class OpenSearchRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """If no checkpoint is lower in the new index, move the aliases; return the partitions whose checkpoint is lower."""
         if await self._client.found(f"/_alias/{self._table}{NEW_SUFFIX}-progress") is None:
             self._ownership.check(None)
             await self._disown()
@@ -97,10 +81,7 @@ class OpenSearchRebuilding:
         return left
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function while writes to the current indices are blocked, so that workers wait; return its result.
-
-        A worker that is blocked for 30 s lifts the block.
-        """
+        """Writes to the current indices are blocked meanwhile; a worker that is blocked for 30 s lifts the block."""
         await self._block.put()
         try:
             return await function()
@@ -108,7 +89,6 @@ class OpenSearchRebuilding:
             await self._block.remove()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._old.close()
         await self._client.close()
 

@@ -65,11 +65,6 @@ class OpenSearchStore:
     """A read store in OpenSearch, with a document for each cell or for each group."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Create the store, without connecting.
-
-        Raises:
-            ConfigurationError: The URL or the name of the index cannot be used.
-        """
         if INDEX_NAME.fullmatch(settings.table) is None:
             raise ConfigurationError(
                 [f"{settings.section}.table: '{settings.table}' is not a valid name of an index (a-z, 0-9 and _, a letter first)"]
@@ -86,30 +81,16 @@ class OpenSearchStore:
         self._last_attempt: tuple[CheckpointStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
-        """Create the script, the template and the indices if they are missing, and lift the write block of a rebuild.
-
-        Returns a sentence for each object, also for existing ones.
-
-        Raises:
-            ConfigurationError: An alias of the store is the name of an index, or belongs to an index that does not fit the store.
-            TryAgainError: The server is unavailable, or denies access.
-        """
+        """Also lifts the write block of a rebuild."""
         done = await self._indices.initialise()
         if await self._block.lift():
             done.append("lifted the block of an interrupted rebuild")
         return done
 
     async def missing(self) -> list[str]:
-        """List the script, the template and the aliases that are missing, and aliases of an index that does not fit the store."""
         return await self._indices.missing()
 
     async def probe(self) -> None:
-        """Detect whether the store accepts writes: send an update without effect to the index of values and to that of checkpoints.
-
-        Raises:
-            TryAgainError: A write block, a missing right, or a fault of an alias or the script prevents writes. Or the server is
-                unavailable.
-        """
         item = self._shape.probe()
         outcome = await self._write([item])
         for _, fault in (*outcome.rejected, *outcome.delayed):
@@ -119,18 +100,13 @@ class OpenSearchStore:
         await self._ask("POST", f"/{self._checkpoint_alias}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
     async def checkpoints(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
         await self._ask("POST", f"/{self._checkpoint_alias}/_refresh")
         found = await self._ask("POST", f"/{self._checkpoint_alias}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
         return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
 
     async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
-        """Merge changes, then write the checkpoint.
-
-        After an error, including CheckpointError and NotStorableError, documents may be written, but the checkpoint is unchanged.
-        If only the reply to the write of the checkpoint is lost, however, all documents are written, and the checkpoint may be,
-        too. If the batch is sent again, documents that were written before do not change.
+        """After an error, even a CheckpointError, documents may be written; a repeated call does not change them.
 
         If the indices are blocked for longer than any switch takes, the block is lifted, because the rebuild that has set it may be
         dead.
@@ -145,11 +121,7 @@ class OpenSearchStore:
         return counts
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the key; empty only after the last page.
-
-        In the shape ``groups``, a page contains whole groups, so it may have more cells than ``limit``. The index is refreshed
-        before the first page, so the pages contain everything that was written before.
-        """
+        """The index is refreshed before the first page, so the pages contain everything that was written before."""
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
             "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),
@@ -162,7 +134,6 @@ class OpenSearchStore:
         return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
         if not ids:
             return {}
@@ -174,10 +145,6 @@ class OpenSearchStore:
         return {cell: known[cell] for cell in cells if cell in known}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return which cells of some groups are stored, without their values; cells just written are included.
-
-        Each group is given as fold and group key.
-        """
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
@@ -197,18 +164,12 @@ class OpenSearchStore:
         return counts
 
     async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the checkpoint of a partition without checking the stored one."""
         await self._ask("PUT", _document(self._checkpoint_alias, tp), _checkpoint(tp, offset, now_ms), _ALIAS)
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return why no document can hold a change, for example because a name is too long, or None if a document can."""
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold that are still protected by a version, see :meth:`.ReadStore.count_versioned`.
-
-        None if a script, a template or an alias is missing.
-        """
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")
@@ -222,13 +183,11 @@ class OpenSearchStore:
         return int(counted["newer"]["doc_count"] if field == "version" else counted["guarded"]["value"])
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the stored versions of a fold, so that a record of any version may overwrite a value."""
         await self._ask("POST", f"/{self._table}/_refresh")
         body = {"query": _of(fold), "script": {"source": RESET_VERSIONS[self._shape.name]}}
         await self._ask("POST", f"/{self._table}/_update_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.close()
 
     async def _locate_checkpoint(self, step: CheckpointStep) -> tuple[str, dict[str, str | int], int | None]:
@@ -240,9 +199,6 @@ class OpenSearchStore:
         Returns:
             The index of the checkpoint; the parameters with which a write fails if the checkpoint has changed since it was read;
             and the stored offset, or None if there is no checkpoint.
-
-        Raises:
-            CheckpointError: The checkpoint is not the one that ``step`` expects.
         """
         found: dict[str, Any] | None
         try:
@@ -353,15 +309,9 @@ class OpenSearchStore:
         return hits
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with their values as the server would hold them."""
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written.
-
-        Each document is written atomically, but not all documents together. With ``is_trial``, nothing is written, and the result
-        is 0.
-        """
         if is_trial:
             return 0
         outcome = await self._write(self._shape.repairs(repairs, now_ms))

@@ -18,12 +18,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the part of a rebuild that depends on PostgreSQL; it does not connect yet.
-
-    Args:
-        declared: Settings of the read store, whose table is replaced at the end of the rebuild.
-        new: The store that the rebuild fills, and that then replaces the declared one.
-    """
+    """Return the part of a rebuild that depends on PostgreSQL; it does not connect yet."""
     return PostgresRebuilding(declared, new)
 
 

@@ -41,24 +41,10 @@ FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Timeout
 
 
 class PostgresPool:
-    """Runs functions on the connections of a small pool; different calls may use different connections.
-
-    Attributes:
-        what: Name of the store or source, and its URL without credentials, for messages.
-    """
+    """Runs functions on the connections of a small pool; different calls may use different connections."""
 
     def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
-        """Create the pool, without connecting.
-
-        Args:
-            url: ``postgresql://...`` of the store or of its source.
-            settings: Settings of the store.
-            what: Name of the store or source, for messages.
-            is_source: Whether the URL is that of the source. If so, the connections are read-only.
-
-        Raises:
-            ConfigurationError: The URL does not name a PostgreSQL database.
-        """
+        """If ``is_source``, ``url`` is that of the source, and the connections are read-only."""
         if has_late_at(url) or not _is_url(url):
             # The message omits the URL, because a part of the password may be in the position of the port.
             setting = f"{settings.section}.{'source_url' if is_source else 'url'}"

@@ -28,7 +28,6 @@ async def bisecting_rejected(
 
     Args:
         connection: The connection of the statement, outside of a transaction.
-        changes: The batch.
         run: Runs the statement. If it fails, it is called with parts of the batch, and each of these calls is rolled back.
 
     Raises:
@@ -46,11 +45,7 @@ async def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """If the server rejects a value in the body of the ``with`` statement, report all changes as rejected, without bisecting.
-
-    Raises:
-        NotStorableError: The server rejects a value; nothing was written.
-    """
+    """If the server rejects a value in the body of the ``with`` statement, report all changes as rejected, without bisecting."""
     try:
         yield
     except REJECTIONS as error:

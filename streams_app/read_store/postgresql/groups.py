@@ -123,50 +123,26 @@ class PostgresGroupStore(PostgresStore):
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Create the store, without connecting.
-
-        Raises:
-            ConfigurationError: The URL or the name of the table cannot be used.
-        """
         super().__init__(settings)
         self._columns = settings.columns
         self._wanted = RequiredColumns(OWN, settings.columns.values(), TYPES, NAME_TYPE)
         self._types: dict[str, ColumnType] = {}
 
     async def missing(self) -> list[str]:
-        """List the missing tables.
-
-        Raises:
-            ConfigurationError: The table cannot store a row per group, for example because it lacks a column or the primary key.
-        """
-
         async def check(connection: Connection) -> list[str]:
             return [] if await self._read_types(connection) else [f"table {self._settings.table}"]
 
         return [*await self._pool.call(check), *await super().missing()]
 
     async def checkpoints(self) -> dict[TP, int]:
-        """Load the types of the columns; return the next offset to be read of each partition that was ever synced.
-
-        The result also has entries that are no checkpoints, under keys that are no partitions, see :meth:`.ReadStore.checkpoints`.
-        """
         await self._with_tables(self._load_types)
         return await super().checkpoints()
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return the reason why the table can never hold a change, or None if no reason is known.
-
-        A change is rejected if its name has no column, its value does not fit the column, or the key is invalid. Values are
-        checked only once the types of the columns are loaded; :meth:`checkpoints`, among others, loads them.
-        """
+        """Values are checked only once the types of the columns are loaded; :meth:`checkpoints`, among others, loads them."""
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the group keys; empty only after the last page.
-
-        A page contains whole groups. ``limit`` counts cells: it is divided by the number of columns to get the number of groups,
-        which is at least one. So a page has more cells than ``limit`` only if ``limit`` is below the number of columns.
-        """
         groups = max(1, limit // len(self._columns))
 
         async def run(connection: Connection) -> list[tuple[Cell, StoredCell]]:
@@ -183,16 +159,12 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with their values as the columns would hold them; the server converts the values."""
-
         async def run(connection: Connection) -> list[CellChange]:
             fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
             sql = self._sql(STORED_FORM)
@@ -207,8 +179,6 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written."""
-
         async def run(connection: Connection) -> int:
             with rejecting_all(repair.change for repair in repairs):
                 async with trial_or_commit(connection, is_trial=is_trial):
@@ -239,11 +209,7 @@ class PostgresGroupStore(PostgresStore):
             return [done, *await super()._initialise(connection)]
 
     async def _read_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Return the type of each column of a changed name; empty if there is no table.
-
-        Raises:
-            ConfigurationError: The table cannot store a row per group.
-        """
+        """Return the type of each column of a changed name; empty if there is no table."""
         table = self._names["table"]
         found = {name: ExistingColumn(*rest) for name, *rest in await connection.fetch(FOUND, table)}
         keys = {frozenset(columns) for (columns,) in await connection.fetch(KEYS, table)}

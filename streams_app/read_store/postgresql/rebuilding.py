@@ -112,15 +112,6 @@ class PostgresRebuilding:
     """Creates the new tables of a rebuild in PostgreSQL, and replaces the current tables by them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Prepare a rebuild, without connecting.
-
-        Args:
-            declared: Settings of the read store that is rebuilt.
-            store: The store that writes into the new tables.
-
-        Raises:
-            ConfigurationError: The URL does not name a PostgreSQL database.
-        """
         self._declared = declared
         self._section = declared.section
         self._table = declared.table
@@ -131,17 +122,7 @@ class PostgresRebuilding:
         self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
 
     async def prepare(self) -> list[str]:
-        """Drop the tables of an interrupted rebuild, and create the new tables like the current ones.
-
-        If the columns of the current tables do not fit the settings, the new tables have the columns of the settings.
-
-        Returns:
-            Sentences for the operator, about removed tables and about columns that will not be copied.
-
-        Raises:
-            ConfigurationError: Users have added something to the tables that cannot be transferred to the new ones, or a table that
-                does not belong to this store has the name of the new or the former table.
-        """
+        """If the columns of the current tables do not fit the settings, the new tables have the columns of the settings."""
         await self._pool.call(self._check)
         check_table_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
@@ -157,13 +138,12 @@ class PostgresRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """If no checkpoint is lower in the new table, rename the tables; return the partitions whose checkpoint is lower."""
         if self._holder is not None:
             return await self._switch(self._holder, recreated)
         return await self._pool.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function and return its result. Meanwhile, a lock on the current tables blocks writers, but not readers."""
+        """A lock on the current tables blocks writers, but not readers."""
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():
@@ -178,7 +158,6 @@ class PostgresRebuilding:
         return await self._pool.call(run)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._pool.close()
 
     async def _drop_left(self, connection: Connection) -> list[str]:
@@ -192,13 +171,7 @@ class PostgresRebuilding:
         return found
 
     async def _make_alike(self, connection: Connection) -> list[str]:
-        """Create the new tables with the types and constraints of the current ones.
-
-        If there is no current table, no new table is created.
-
-        Returns:
-            The columns of the current table that can be written.
-        """
+        """Create the new tables with the types and constraints of the current ones, if any; return the writable columns."""
         async with connection.transaction():
             await connection.fetchval(LOCK, self._table)
             for part in PARTS:
@@ -248,12 +221,7 @@ class PostgresRebuilding:
             return set()
 
     async def _renaming(self, connection: Connection, part: str) -> list[str]:
-        """Return statements that give the indexes, statistics and sequences of the new table the names of those of the current one.
-
-        Args:
-            connection: Connection in the transaction of the switch.
-            part: Suffix of the table: empty, or ``_progress``.
-        """
+        """Return statements that give indexes, statistics and sequences of the new table the names of those of the current one."""
         table, new = f"{self._table}{part}", f"{self._new}{part}"
         old: list[Any] = await connection.fetch(BELONGING, quoted(table))
         copies: list[Any] = await connection.fetch(BELONGING, quoted(new))
@@ -278,11 +246,7 @@ class PostgresRebuilding:
         return is_there
 
     async def _check(self, connection: Connection) -> list[str]:
-        """Return statements that create the views and triggers of the tables again after the switch.
-
-        Raises:
-            ConfigurationError: Users have added something to the tables that cannot be transferred to the new ones.
-        """
+        """Return statements that create views and triggers again after the switch; raise an error if there are other additions."""
         faults, current = [], list[str]()
         for part in PARTS:
             table = quoted(self._table + part)
@@ -303,7 +267,6 @@ class TableObject(NamedTuple):
 
     Attributes:
         kind: ``INDEX``, ``STATISTICS`` or ``SEQUENCE``.
-        name: Name of the object.
         definition: Definition without the names of the object and the table, which is the same for a copy of the object. For a
             sequence, the name of its column.
     """
@@ -321,11 +284,7 @@ def renames(
     An object of the current table is renamed before its name is given to an object of the new table.
 
     Args:
-        old: Objects of the current table.
-        new: Objects of the new table.
         taken: Names that are in use in the schema.
-        table: Name of the current table.
-        new_table: Name of the new table.
 
     Returns:
         For each rename: the kind of the object, its present name, and its new name.
@@ -365,7 +324,6 @@ def _rename(table: str, name: str) -> str:
 
 
 def _bare(table: str) -> str:
-    """Return the name of a table without its schema."""
     return table.rpartition(".")[2]
 
 

@@ -41,27 +41,12 @@ class PostgresSource:
     carries_values = False
 
     def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
-        """Create the source, without connecting.
-
-        Raises:
-            ConfigurationError: The URL does not name a PostgreSQL database.
-        """
         self._sql, self._used = numbered(sql)
         self._setting = f"{settings.section}.sql"
         self._pool = PostgresPool(url, settings, f"{settings.section} source", is_source=True)
         self._is_checked = False
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Query the current values of the changed cells; return the changes with these values.
-
-        The query runs once for each fold.
-
-        Raises:
-            TooSlowError: The statement exceeded ``timeout``.
-            SourceFailedError: The query failed because of a value, or returned contradictory rows.
-            TryAgainError: The database is unavailable, or the SQL does not return three columns, which can be corrected while the
-                worker retries.
-        """
         found = []
         for mentioned in by_fold(changes):
             given = {"groups": plain_groups(mentioned), "names": names_of(mentioned)}
@@ -70,16 +55,10 @@ class PostgresSource:
         return found
 
     async def check(self) -> None:
-        """Run the SQL with empty lists of groups and names, to detect errors.
-
-        Raises:
-            TryAgainError: The SQL fails, or does not return three columns.
-        """
         self._is_checked = False
         await self._query([[] for _ in self._used])
 
     async def close(self) -> None:
-        """Cancel a running query and close all connections."""
         await self._pool.close()
 
     async def _query(self, arguments: list[list[str]]) -> list[tuple[Any, ...]]:

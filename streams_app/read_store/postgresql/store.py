@@ -112,11 +112,6 @@ class PostgresStore:
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Create the store, without connecting.
-
-        Raises:
-            ConfigurationError: The URL or the name of the table cannot be used.
-        """
         table = settings.table
         if not all(map(TABLE_NAME.fullmatch, table.split(".", 1))):
             what = "(letters, digits and _; at most 45; SCHEMA.TABLE where it is in a schema)"
@@ -127,29 +122,18 @@ class PostgresStore:
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
-        """Create missing tables; return a sentence for each table, also for existing ones.
-
-        Raises:
-            ConfigurationError: An existing table has other columns.
-            TryAgainError: The server is unavailable, or denies access.
-        """
         return await self._pool.call(self._initialise)
 
     async def missing(self) -> list[str]:
-        """List the tables that are missing, or have other columns or another primary key than expected."""
-
         async def check(connection: Connection) -> list[str]:
             return [f"table {table}" for table, columns, key in self._tables() if await _fault(connection, table, columns, key)]
 
         return await self._pool.call(check)
 
     async def probe(self) -> None:
-        """Run the statement of an empty batch and roll it back; this detects a missing right on either table."""
         await self._try([])
 
     async def checkpoints(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
-
         async def read(connection: Connection) -> dict[TP, int]:
             return {
                 TP(topic, number): offset
@@ -159,79 +143,49 @@ class PostgresStore:
         return await self._with_tables(read)
 
     async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
-        """Merge changes and write the checkpoint in one statement.
-
-        If the reply is lost, the outcome is unknown. The call can then be repeated, which does not change what was written before.
-
-        Raises:
-            CheckpointError: The checkpoint is not the one that ``step`` expects; nothing was written.
-            NotStorableError: The server rejects some of the values, for example a number beyond its range, or a value that violates
-                a user's constraint; nothing was written.
-        """
         return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
     async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the checkpoint of a partition without checking the stored one."""
         sql = SET_CHECKPOINT.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return the reason why the table can never hold a change, or None if no reason is known.
-
-        A change is rejected if a text contains U+0000 or an unpaired surrogate, a number is infinite or too long, or the key is
-        too long for an index.
-        """
         if fault := key_fault(change.cell):
             return fault
         fault = json_fault(change.value)
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold that are still protected by a version, see :meth:`.ReadStore.count_versioned`.
-
-        None if a table is missing, or has other columns than the settings require.
-        """
         if await self.missing():
             return None
         sql = self.count_versioned_sql.format(**self._names)
         return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the stored versions of a fold, so that a record of any version may overwrite a value."""
         sql = self.reset_versions_sql.format(**self._names)
         await self._pool.call_long(lambda connection: connection.execute(sql, fold, timeout=LONG_SECONDS))
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._pool.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return the next cells of a fold, at most ``limit``, in the order of the primary key.
-
-        They begin with the first cell beyond ``after``. If ``after`` is None, they begin with the first cell of the fold. Empty if
-        there are no more.
-        """
         sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
         arguments = (fold, limit, *(after[1:] if after else ()))
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
         return [(Cell(fold, group_key, name), StoredCell(version, _value(value))) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         sql, cells = READ.format(**self._names), possible(cells, text_fault)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_keys(cells)))
         return {Cell(*cell): StoredCell(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         sql = NAMES.format(**self._names)
         asked = possible(groups, text_fault)
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with their values as the server would hold them; the server converts the values."""
-
         async def run(connection: Connection) -> list[Any]:
             return await bisecting_rejected(
                 connection, changes, lambda part: connection.fetch(STORED_FORM, [json_text(one.value) for one in part])
@@ -241,10 +195,6 @@ class PostgresStore:
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written.
-
-        With ``is_trial``, roll the transaction back afterwards.
-        """
         changes = [repair.change for repair in repairs]
         cells = _keys([change.cell for change in changes])
         rest = [json_text(change.value) for change in changes], [change.version for change in changes]
@@ -325,11 +275,7 @@ class PostgresStore:
 
 
 def quoted(table: str) -> str:
-    """Return the name of a table as a quoted SQL identifier, with its schema if the name has one.
-
-    Args:
-        table: Name of the table, as ``table`` or ``schema.table``; it must not contain quotes.
-    """
+    """Return the name of a table, ``table`` or ``schema.table`` without quotes, as a quoted SQL identifier."""
     return ".".join(f'"{part}"' for part in table.split("."))
 
 
@@ -364,7 +310,6 @@ def table_statement(table: str, columns: Mapping[str, str], key: str) -> str:
 
     Args:
         table: Name of the table, not quoted.
-        columns: Type of each column, by name.
         key: Columns of the primary key, separated by commas.
     """
     definitions = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())

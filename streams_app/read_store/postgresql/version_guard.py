@@ -76,7 +76,6 @@ def apply_statement(table: str, checkpoints: str, layout: Layout) -> str:
     Args:
         table: Name of the table, quoted.
         checkpoints: Name of the checkpoint table, quoted.
-        layout: The parts that depend on the layout.
 
     Returns:
         A statement that returns one row: ``is_checkpoint_written``, whether the batch and the checkpoint were written; ``found``,
@@ -89,8 +88,7 @@ def apply_statement(table: str, checkpoints: str, layout: Layout) -> str:
 def is_version_newer(given: str, stored: str) -> str:
     """Return the version guard: an SQL condition that holds if the cell is not stored, or is stored with an older version.
 
-    The version is written under this condition, even if the value has not changed. Otherwise a late record, with a version between
-    the stored one and this one, would be accepted, and its older value would overwrite the newer one.
+    The version is written under this condition, even if the value has not changed, see :class:`.MergeResult`.
 
     Args:
         given: SQL expression of the version to be written.
@@ -100,24 +98,11 @@ def is_version_newer(given: str, stored: str) -> str:
 
 
 def is_value_written(given: str, stored: str, is_same: str) -> str:
-    """Return an SQL condition under which the value and ``updated_ms`` are written, not only the version.
-
-    Args:
-        given: SQL expression of the version to be written.
-        stored: SQL expression of the stored version, which is NULL if the cell is not stored.
-        is_same: SQL condition under which the stored value equals the value to be written.
-    """
+    """Return an SQL condition under which the value and ``updated_ms`` are written, not only the version."""
     return f"({stored} IS NULL OR {given} > {stored} AND NOT {is_same})"
 
 
 def is_same_value(left: str, right: str, *, as_text: bool) -> str:
-    """Return an SQL condition under which two values are equal.
-
-    Args:
-        left: SQL expression of one value.
-        right: SQL expression of the other value.
-        as_text: Whether to compare the values as text. JSON and decimal numbers require it, because 1 and 1.0 are equal numbers but
-            different values.
-    """
+    """Return an SQL condition under which two values are equal. JSON and decimal numbers need ``as_text``: 1 and 1.0 differ."""
     cast = "::text" if as_text else ""
     return f"({left}{cast} IS NOT DISTINCT FROM {right}{cast})"

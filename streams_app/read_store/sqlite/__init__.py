@@ -21,12 +21,7 @@ def open_store(declared: ReadStoreSettings) -> ReadableStore:
 
 
 def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
-    """Return the part of a rebuild that depends on SQLite; its file is not opened yet.
-
-    Args:
-        declared: Settings of the read store, whose table is replaced at the end of the rebuild.
-        new: The store that the rebuild fills, and that then replaces the declared one.
-    """
+    """Return the part of a rebuild that depends on SQLite; its file is not opened yet."""
     return SqliteRebuilding(declared, new)
 
 

@@ -29,10 +29,6 @@ PREFIX: Final = "sqlite:///"
 def sqlite_path(url: str, setting: str) -> Path:
     """Return the path of the file that a URL names: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
-    Args:
-        url: The configured URL.
-        setting: Name of the setting, for the message.
-
     Raises:
         ConfigurationError: The URL has another form, or names a database in memory. Every error closes the connection, and a
             database in memory would lose its contents then.
@@ -51,13 +47,7 @@ class SqliteThread:
     """
 
     def __init__(self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
-        """Create the owner of a connection, without opening the file.
-
-        Args:
-            path: The database file.
-            what: Name in messages: "read store" or "source".
-            prepare: Called with every new connection.
-        """
+        """``what`` names the file in messages: "read store" or "source". ``prepare`` is called with every new connection."""
         self._path = path
         self._what = what
         self._prepare = prepare
@@ -139,7 +129,6 @@ class SqliteThread:
         return connection
 
     def _is_in_place(self) -> bool:
-        """Return whether the path still leads to the file that is open."""
         found = self._stat()
         return found is not None and self._opened is not None and os.path.samestat(found, self._opened)
 

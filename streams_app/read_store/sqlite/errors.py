@@ -24,11 +24,7 @@ def bisecting_rejected(
 
     Args:
         connection: A connection in a transaction, which the caller must roll back after an error.
-        changes: The batch.
         run: Writes changes. If it fails, it is called with parts of the batch.
-
-    Raises:
-        NotStorableError: The table rejects some of the changes; the error names them.
     """
     try:
         return run(changes)

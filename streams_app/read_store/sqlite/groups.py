@@ -82,18 +82,7 @@ class SqliteGroupStore(SqliteStore):
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str], *, timeout_seconds: float = 600.0) -> None:
-        """Create the store, without opening the file.
-
-        Args:
-            url: ``sqlite:///FILE``.
-            table: Name of the table; part of SQL text, so only letters, digits and ``_``.
-            name: Name of the store, for messages.
-            columns: Column of each changed name; part of SQL text, so only letters, digits and ``_``.
-            timeout_seconds: Time limit of a transaction that writes a batch.
-
-        Raises:
-            ConfigurationError: The URL or the name of the table cannot be used.
-        """
+        """The values of ``columns`` become part of SQL text, so they have only letters, digits and ``_``."""
         super().__init__(url, table, name, timeout_seconds=timeout_seconds)
         self._columns = columns
         self._names = {column: name for name, column in columns.items()}
@@ -101,19 +90,10 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return the reason why the table can never hold a change, or None if no reason is known.
-
-        A change is rejected if its name has no column, its value does not fit the column, or a text has an unpaired surrogate.
-        Values are checked only once the types of the columns are loaded; :meth:`apply`, among others, loads them.
-        """
+        """Values are checked only once the types of the columns are loaded; :meth:`apply`, among others, loads them."""
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return a page of the cells of a fold, in the order of the group keys; empty only after the last page.
-
-        A page contains whole groups. ``limit`` counts cells: it is divided by the number of columns to get the number of groups,
-        which is at least one. So a page has more cells than ``limit`` only if ``limit`` is below the number of columns.
-        """
         sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
 
         groups = max(1, limit // len(self._columns))
@@ -133,8 +113,6 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
-
         def run(connection: sqlite3.Connection) -> dict[Cell, StoredCell]:
             self._require_tables(connection)
             keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), surrogate_fault)
@@ -144,18 +122,14 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with their values as the columns would hold them."""
         await self._thread.call(self._require_tables)
         converted, _ = fit_to_columns(changes, self._columns, self._types)
         return [replace(change, value=sqlite_column_value(change.value)) for change in converted]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written."""
-
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
             self._require_tables(connection)
@@ -191,11 +165,6 @@ class SqliteGroupStore(SqliteStore):
         return [done, *super()._make(connection)]
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
-        """List the missing tables.
-
-        Raises:
-            ConfigurationError: The existing table cannot store a row per group.
-        """
         return [*([] if self._read_types(connection) else [f"table {self._table}"]), *super()._missing(connection)]
 
     def _require_tables(self, connection: sqlite3.Connection) -> None:
@@ -207,11 +176,7 @@ class SqliteGroupStore(SqliteStore):
             raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
 
     def _read_types(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
-        """Return the type of each column of a changed name; empty if there is no table.
-
-        Raises:
-            ConfigurationError: The table cannot store a row per group.
-        """
+        """Return the type of each column of a changed name; empty if there is no table."""
         found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
         faults = table_faults(found, keys, self._wanted) if found else []

@@ -40,12 +40,6 @@ class SqliteRebuilding:
     """Creates the new tables of a rebuild in a SQLite file, and replaces the current tables by them."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Prepare a rebuild, without opening the file.
-
-        Args:
-            declared: Settings of the read store that is rebuilt.
-            store: The store that writes into the new tables.
-        """
         self._declared = declared
         self._table = declared.table
         self._store = store
@@ -54,16 +48,7 @@ class SqliteRebuilding:
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
     async def prepare(self) -> list[str]:
-        """Drop the tables of an interrupted rebuild, and create the new tables like the current ones.
-
-        If the columns of the current tables do not fit the settings, the new tables have the columns of the settings.
-
-        Returns:
-            Sentences for the operator, about removed tables and about columns that will not be copied.
-
-        Raises:
-            ConfigurationError: A table that does not belong to this store has the name of the new or the former table.
-        """
+        """If the columns of the current tables do not fit the settings, the new tables have the columns of the settings."""
         check_table_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")
         try:
@@ -77,22 +62,17 @@ class SqliteRebuilding:
         return [*found, *columns_not_copied(self._declared, added)]
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """If no checkpoint is lower in the new table, rename the tables; return the partitions whose checkpoint is lower.
-
-        Afterwards, users' indexes, triggers and views belong to the new table.
-        """
+        """Afterwards, users' indexes, triggers and views belong to the new table."""
         return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function and return its result, without pausing writers.
+        """Does not pause writers: SQLite can lock only the whole file, which also contains the new table.
 
-        SQLite can lock only the whole file, which also contains the new table, so the lock would stop the rebuild, too. A call of
-        :meth:`switch` is safe all the same: it compares the checkpoints and renames the tables in one transaction.
+        A call of :meth:`switch` is safe all the same: it compares the checkpoints and renames the tables in one transaction.
         """
         return await function()
 
     async def close(self) -> None:
-        """Close the database file."""
         await self._thread.close()
 
     def _drop_left(self, connection: sqlite3.Connection) -> list[str]:
@@ -107,13 +87,7 @@ class SqliteRebuilding:
         return found
 
     def _make_alike(self, connection: sqlite3.Connection) -> list[str]:
-        """Create the new table with the types and constraints of the current one.
-
-        If there is no current table, no new table is created.
-
-        Returns:
-            The columns of the current table that can be written.
-        """
+        """Create the new table with the types and constraints of the current one, if there is one; return the writable columns."""
         made = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)).fetchone()
         if made is None:
             return []

@@ -29,11 +29,6 @@ class SqliteSource:
     carries_values = False
 
     def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
-        """Create the source, without opening the file.
-
-        Raises:
-            ConfigurationError: The URL does not name a SQLite file.
-        """
         self._sql = sql
         self._setting = f"{settings.section}.sql"
         self._seconds = settings.timeout_ms / 1000
@@ -41,16 +36,6 @@ class SqliteSource:
         self._thread = SqliteThread(path, f"{settings.section} source", prepare=_prepare)
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Query the current values of the changed cells; return the changes with these values.
-
-        The query runs once for each fold.
-
-        Raises:
-            TooSlowError: The query exceeded ``timeout``.
-            SourceFailedError: The query failed, perhaps because of a value, or returned contradictory rows.
-            TryAgainError: The database is unavailable or locked, or the SQL does not return three columns, which can be corrected
-                while the worker retries.
-        """
         found = []
         for mentioned in by_fold(changes):
             rows = await self._query(typed_groups(mentioned), names_of(mentioned))
@@ -58,15 +43,9 @@ class SqliteSource:
         return found
 
     async def check(self) -> None:
-        """Run the SQL with empty lists of groups and names, to detect errors.
-
-        Raises:
-            TryAgainError: The SQL fails, or does not return three columns.
-        """
         await self._query([], [])
 
     async def close(self) -> None:
-        """Interrupt a running query and close the file."""
         await self._thread.close()
 
     async def _query(self, groups: list[Any], names: list[str]) -> list[tuple[Any, ...]]:

@@ -98,17 +98,6 @@ class SqliteStore:
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, *, timeout_seconds: float = 600.0) -> None:
-        """Create the store, without opening the file.
-
-        Args:
-            url: ``sqlite:///FILE``.
-            table: Name of the table; part of SQL text, so only letters, digits and ``_``.
-            name: Name of the store, for messages.
-            timeout_seconds: Time limit of a transaction that writes a batch.
-
-        Raises:
-            ConfigurationError: The URL or the name of the table cannot be used.
-        """
         self._seconds = timeout_seconds
         if TABLE_NAME.fullmatch(table) is None or table.startswith(RESERVED):
             what = "(letters, digits and _; at most 45; not sqlite_...)"
@@ -120,12 +109,6 @@ class SqliteStore:
         self._thread = SqliteThread(self._path, f"read store {name}", prepare=_prepare)
 
     async def initialise(self) -> list[str]:
-        """Create the file and the tables if they are missing; return a sentence for each table, also for existing ones.
-
-        Raises:
-            ConfigurationError: The folder of the file does not exist, or an existing table has other columns.
-            TryAgainError: The file is locked or cannot be created.
-        """
         if not self._path.parent.is_dir():
             raise ConfigurationError(
                 [f"read_stores.{self._name}.url: there is no folder {self._path.parent}; create it, or name another file"]
@@ -133,29 +116,15 @@ class SqliteStore:
         return await self._thread.call(self._initialise, mode="rwc")
 
     async def missing(self) -> list[str]:
-        """Return the names of tables that are missing or differ from the expected ones.
-
-        Raises:
-            TryAgainError: The file does not exist, or cannot be read.
-        """
         return await self._thread.call(self._missing)
 
     async def probe(self) -> None:
-        """Write a row and roll it back, to check that the file can be written."""
         await self._thread.call(self._probe)
 
     async def checkpoints(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced, see :meth:`.ReadStore.checkpoints`."""
         return await self._thread.call(self._read_checkpoints)
 
     async def apply(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
-        """Merge changes and write the checkpoint in one transaction.
-
-        Raises:
-            CheckpointError: The checkpoint is not the one that ``step`` expects; nothing was written.
-            NotStorableError: A user's constraint or trigger rejects some of the values; nothing was written.
-            TooSlowError: The timeout was exceeded; nothing was written, unless it expired during the commit.
-        """
         is_over = threading.Event()
 
         def run(connection: sqlite3.Connection) -> Counts:
@@ -174,47 +143,30 @@ class SqliteStore:
             raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
 
     async def set_checkpoint(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Set the checkpoint of a partition without checking the stored one."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Return the reason why the table can never hold a change, or None if no reason is known.
-
-        The only reason is an unpaired surrogate in a text, because UTF-8 cannot encode it.
-        """
         if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
             return f"group or name {fault}"
         fault = surrogate_fault(change.value) if isinstance(change.value, str) else None
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Count the values of a fold that are still protected by a version, see :meth:`.ReadStore.count_versioned`.
-
-        None if the file or a usable table is missing.
-        """
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
 
     async def reset_versions(self, fold: str) -> None:
-        """Reset the stored versions of a fold, so that a record of any version may overwrite a value."""
         await self._thread.call(lambda connection: connection.execute(self._sql(self.reset_versions_sql, self._table), (fold,)))
 
     async def close(self) -> None:
-        """Interrupt a running statement and close the file."""
         await self._thread.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, StoredCell]]:
-        """Return the next cells of a fold, at most ``limit``, in the order of the primary key.
-
-        They begin with the first cell beyond ``after``. If ``after`` is None, they begin with the first cell of the fold. Empty if
-        there are no more.
-        """
         sql = PAGE.format(table=self._table, beyond=BEYOND if after else "")
         arguments = (fold, *(after[1:] if after else ()), limit)
         rows = await self._thread.call(lambda connection: connection.execute(sql, arguments).fetchall())
         return [(Cell(fold, group_key, name), StoredCell(version, value)) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, StoredCell]:
-        """Return the stored version and value of each of the given cells; cells that are not stored are omitted."""
         sql = READ.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> dict[Cell, StoredCell]:
@@ -224,7 +176,6 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
         sql = NAMES.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> list[Cell]:
@@ -233,14 +184,9 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Return the changes with their values as SQLite would hold them."""
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Write a new value to each cell that nobody has changed since it was read; return the number of cells written.
-
-        With ``is_trial``, roll the transaction back afterwards.
-        """
         change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> int:

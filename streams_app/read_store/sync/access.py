@@ -23,9 +23,6 @@ async def require_store_access(stores: Sequence[ReadStoreSettings]) -> None:
     server that is unavailable, slow or not initialised passes the check, because the worker waits for it. Files and users'
     functions are not checked, because they need no login.
 
-    Args:
-        stores: The stores that the worker runs.
-
     Raises:
         ConfigurationError: A server rejects credentials or a right, or a password cannot be read; every fault is listed.
     """

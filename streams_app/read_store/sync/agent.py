@@ -36,17 +36,6 @@ class ReadStoreAgent:
     """Keeps one read store in sync with the output topics of its folds. Several workers share the partitions of these topics."""
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Create the agent, without connecting.
-
-        Args:
-            settings: Settings of the application.
-            store: The store to be kept in sync.
-            metrics: Receives the lag, the age of the oldest record that is not synced, and the number of writes.
-            clock: Clock for this age and the column ``updated_ms``.
-
-        Raises:
-            ConfigurationError: The store or its source cannot be used.
-        """
         self._clock = clock
         self._lag = metrics.read_store_lag_records.labels(store.name)
         self._age = metrics.read_store_oldest_unsynced_seconds.labels(store.name)
@@ -75,11 +64,6 @@ class ReadStoreAgent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sync until ``stop`` is set, then commit and leave the group within about five seconds.
-
-        If a server is unavailable, the agent retries.
-
-        Args:
-            stop: Set by the application at shutdown.
 
         Raises:
             ExceptionGroup: An unexpected error, which is a defect of this project; the member has left the group.

@@ -16,14 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 class BatchWriter:
-    """Writes changes to one store; after a timeout, the following transactions are smaller.
-
-    Attributes:
-        size: Adapts the number of cells in one transaction to the timeout.
-    """
+    """Writes changes to one store; after a timeout, the following transactions are smaller."""
 
     def __init__(self, store: ReadStore, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Create the writer, without opening the store."""
         self._store = store
         self._name = declared.name
         self._clock = clock

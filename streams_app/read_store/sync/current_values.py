@@ -33,19 +33,9 @@ MAX_SAMPLES: Final = 8
 
 
 class CurrentValues:
-    """The source of one read store, queried in batches so small that the source answers within its timeout.
-
-    Attributes:
-        carries_values: Whether the values come from the records, so that no source is queried.
-        size: Number of cells in one request, adapted to the timeout.
-    """
+    """The source of one read store, queried in batches so small that the source answers within its timeout."""
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Create the source that the settings declare, without opening it.
-
-        Raises:
-            ConfigurationError: The source cannot be used.
-        """
         self._source = open_source(declared)
         self._clock = clock
         self._section = declared.section
@@ -82,7 +72,6 @@ class CurrentValues:
         return found, failed
 
     async def close(self) -> None:
-        """Interrupt a running request and release the source."""
         await self._source.close()
 
     async def _asked(self, changes: Sequence[CellChange]) -> list[CellChange]:

@@ -60,7 +60,6 @@ def as_not_storable(
     If several records announced the same change, only the first of them is rejected because of it.
 
     Args:
-        read: Records of one batch.
         unstorable: Cell and version of each change that the store can never hold, with the reason.
         failed: Cell and version of each change for which the source fails, with the error of the source.
     """
@@ -77,14 +76,9 @@ def as_not_storable(
 
 
 class StoreDeadLetterWriter:
-    """Writes the dead letters of one store, with its own producer.
-
-    Attributes:
-        topic: The dead-letter topic of the store.
-    """
+    """Writes the dead letters of one store, with its own producer."""
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Create the writer, without connecting."""
         self.topic = store.dead_letters
         self._component = RejectingComponent("store", store.name, settings.app_id, store.dead_letters)
         self._producer = AckedProducer(
@@ -98,10 +92,6 @@ class StoreDeadLetterWriter:
         """Write a dead letter for each rejected event; return once the broker has acknowledged all of them.
 
         If the call is repeated before :meth:`forget_below`, it sends only the dead letters that were not acknowledged.
-
-        Args:
-            source: Partition of the rejected events.
-            unstorable: The rejected events.
 
         Raises:
             TryAgainError: The broker has not acknowledged all dead letters.
@@ -118,7 +108,6 @@ class StoreDeadLetterWriter:
         """Forget which dead letters were acknowledged, so that :meth:`write_once` would send them again.
 
         Args:
-            source: Partition of the rejected events.
             checkpoint: Checkpoint of the store. Only dead letters of records below it are forgotten. None means that it was
                 reset: all are forgotten.
         """
@@ -127,7 +116,6 @@ class StoreDeadLetterWriter:
             self._acknowledged[source] = left
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._producer.stop()
 
     def _writer_of(self, source: TP) -> DeadLetterSender:

@@ -36,9 +36,6 @@ class ObservedEnds:
         """Return the time, in ms, when a record at or beyond a position was first observed, or None if there is no such record.
 
         Drops the end offsets up to the position. If the position of a later call is lower, the returned time may be too late.
-
-        Args:
-            position: First offset that is not synced.
         """
         while self._observed and self._observed[0][0] <= position:
             del self._observed[0]

@@ -38,20 +38,10 @@ CHECK_SECONDS: Final = 10.0
 
 
 class StoreProcessors(Processors):
-    """Creates a :class:`StoreProcessor` for each partition; the processors use the store and its source one at a time.
-
-    Attributes:
-        sync: The store and its source.
-    """
+    """Creates a :class:`StoreProcessor` for each partition; the processors use the store and its source one at a time."""
 
     def __init__(self, sync: StoreSync, outages: OutageReporter, sync_once: SyncOnce | None = None) -> None:
-        """Create the factory, without connecting.
-
-        Args:
-            sync: The store and its source.
-            outages: Reports failures of the store and its source, and determines the delay before a retry.
-            sync_once: Function that syncs a batch within a span; None means that batches are synced without a span.
-        """
+        """``sync_once`` syncs a batch within a span; None means that batches are synced without a span."""
         self.sync = sync
         self._traced = sync_once
         self._outages = outages
@@ -61,7 +51,6 @@ class StoreProcessors(Processors):
 
     @property
     def topics(self) -> Collection[str]:
-        """Output topics of the folds with which the store is kept in sync."""
         return self.sync.topics
 
     @property
@@ -70,7 +59,6 @@ class StoreProcessors(Processors):
         return self.sync.sync_once if self._traced is None else self._traced
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
-        """Create the processor of a partition; return it by the name of the store. ``committed`` has no effect."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
     async def run_in_turn(self, processor: StoreProcessor, call: Callable[[], Awaitable[T]]) -> T:
@@ -114,7 +102,6 @@ class StoreProcessors(Processors):
             self._busy[tp] = oldest.timestamp
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
-        """Return whether a call of this processor is running on the store."""
         return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:
@@ -184,20 +171,15 @@ class StoreProcessor(Processor):
         return start
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the records of a range; they are synced after those that were queued before."""
         self.in_flight += len(batch.records)
         self._arrived.put_nowait(batch)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the last synced record, with the metadata of the commit.
-
-        Returns None before the claim, and once the store was found to have another checkpoint than expected, so that no offset is
-        committed that the store does not have.
-        """
+        """None also once the store has another checkpoint than expected, so that no offset is committed that the store lacks."""
         return None if self._next is None else self._offset_and_metadata(self._next)
 
     async def revoke(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for a running call of this processor, then stop; queued records are dropped."""
+        """Queued records are dropped."""
         self._is_over = True
         if self._task is not None:
             if self._processors.is_busy_with(self):
@@ -221,11 +203,7 @@ class StoreProcessor(Processor):
             claim.resync("progress", str(error), "sync")
 
     async def _check_checkpoint(self) -> None:
-        """Check the stored checkpoint while there are no new records, so that a restored store is noticed.
-
-        Raises:
-            CheckpointError: The stored checkpoint has changed.
-        """
+        """Check the stored checkpoint while there are no new records, so that a restored store is noticed."""
         stored = (await self._processors.run_in_turn(self, self._sync.checkpoints)).get(self._tp)
         if stored != self._stored:
             raise CheckpointError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
@@ -285,7 +263,6 @@ def start_offset(stored: int | None, claim: Claim) -> int:
 
     Args:
         stored: Checkpoint of the store; None if the store has never synced the partition.
-        claim: Claim of the partition.
 
     Returns:
         The beginning of the log, if the store has never synced the partition, if the topic was recreated, or if retention has

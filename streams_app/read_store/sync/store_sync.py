@@ -48,9 +48,6 @@ class SyncResult:
         rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
         cells: Number of distinct cells to be written. They include all stored cells of deleted groups, but no cells for which the
             source fails.
-        written: Number of cells that were written.
-        stale: Number of cells of which the store had a newer version, or another value of the same version.
-        unchanged: Number of cells that already had the value.
         next_offset: Checkpoint of the store after the batch.
         unstorable: Number of changes that the store can never hold, or for which the source fails; their records became dead
             letters.
@@ -69,25 +66,10 @@ class SyncResult:
 class StoreSync:
     """Keeps one read store in sync with the output of its folds.
 
-    For each batch of folded records, it writes the current values that the records announce, and the checkpoint of the partition,
-    to the store. Records that cannot be stored, as a whole or in part, become dead letters.
-
-    Attributes:
-        store_name: The metric label ``store``.
+    Records that cannot be stored, as a whole or in part, become dead letters.
     """
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Create the store and its source, without opening them.
-
-        Args:
-            settings: Settings of the application.
-            store: The store to be kept in sync.
-            metrics: Counts the writes.
-            clock: Clock for the column ``updated_ms``.
-
-        Raises:
-            ConfigurationError: The store or its source cannot be used.
-        """
         self.store_name = store.name
         self._source = CurrentValues(store, clock)
         self._absent = AbsentValues()
@@ -107,26 +89,15 @@ class StoreSync:
         return tuple(self._expected)
 
     async def checkpoints(self) -> dict[TP, int]:
-        """Return the next offset to be read of each partition that was ever synced.
-
-        The result also contains numbers that are no checkpoints, see :meth:`.ReadStore.checkpoints`.
-
-        Raises:
-            TryAgainError: The store is unavailable.
-        """
         return await self._store.checkpoints()
 
     async def set_checkpoint(self, tp: TP, offset: int, other_from: int | None = None) -> None:
         """Set the checkpoint of a partition in the store, and forget its acknowledged dead letters.
 
         Args:
-            tp: Partition of an output topic.
             offset: The new checkpoint, which may be lower than the current one.
             other_from: Offset from which the log differs from the one that was read before. Records from this offset on count as
                 newer than the last reset of their fold. None means that the log does not differ.
-
-        Raises:
-            TryAgainError: The store is unavailable.
         """
         former_end = (await self._store.checkpoints()).get(former_end_of(tp), 0)
         if other_from is not None and other_from < former_end:
@@ -144,7 +115,6 @@ class StoreSync:
         The source is queried after the records were read, so its values are at least as new as the versions of the records.
 
         Args:
-            step: Partition of an output topic, its current checkpoint, and the checkpoint after the whole batch.
             records: Records of the partition in the order of their offsets; if there are none, only the checkpoint is written.
 
         Returns:
@@ -184,8 +154,6 @@ class StoreSync:
         a counter in the store, by which a rebuild that runs at the same time detects the replay.
 
         Args:
-            topic: Output topic of the records.
-            records: The records as they were received.
             ignores_versions: Whether to ignore the versions of the records, for example because the fold was reset after the
                 records were folded. Current values are then written only to cells for which no record was folded since the last
                 reset. Must be False if :attr:`carries_values`.
@@ -220,11 +188,7 @@ class StoreSync:
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
-        """Return, by output topic, the time at which its fold was last reset, in ms of the wall clock; 0 if it was never reset.
-
-        Raises:
-            TryAgainError: The store is unavailable.
-        """
+        """Return, by output topic, the time at which its fold was last reset, in ms of the wall clock; 0 if it was never reset."""
         checkpoints = await self._store.checkpoints()
         return {topic: checkpoints.get(reset_of(expected.fold), 0) for topic, expected in self._expected.items()}
 
@@ -234,11 +198,9 @@ class StoreSync:
         return self._source.carries_values
 
     def knows(self, topic: str) -> bool:
-        """Return whether a topic is one of the output topics that this store is kept in sync with."""
         return topic in self._expected
 
     async def close(self) -> None:
-        """Interrupt running statements, and close source, store and producer."""
         await self._source.close()
         await self._store.close()
         await self._dead_letters.close()
@@ -313,11 +275,7 @@ class StoreSync:
         Before each attempt, ``keep`` is awaited with the rejected events for all other changes.
 
         Args:
-            step: The checkpoint that the store must have, and the checkpoint after the last transaction.
-            read: The records that announced the changes.
-            current: The changes, with their values.
             failed: Cell and version of each change for which the source fails, with the error.
-            keep: Called with a rejected event for each record with changes that cannot be written.
 
         Returns:
             Numbers of cells; and the cell and version of each change that the store can never hold, with the reason.
@@ -363,13 +321,7 @@ class StoreSync:
 def parts_of(
     records: Sequence[OutputRecord], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
 ) -> Iterator[list[OutputRecord]]:
-    """Split fetched records into batches, in order; no batch is empty.
-
-    Args:
-        records: Fetched records.
-        max_records: Maximum number of records in a batch.
-        max_bytes: Maximum size of the values in a batch, in bytes; a larger record becomes a batch of its own.
-    """
+    """Split fetched records into batches, in order; none is empty, and a record beyond ``max_bytes`` is a batch of its own."""
     part: list[OutputRecord] = []
     used_bytes = 0
     for record in records:

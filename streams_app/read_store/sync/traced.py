@@ -16,13 +16,7 @@ SyncOnce: TypeAlias = Callable[[CheckpointStep, Sequence[Any]], Awaitable[SyncRe
 
 
 def traced(sync: StoreSync, group: str, tracing: Tracing) -> SyncOnce:
-    """Return :meth:`.StoreSync.sync_once`, wrapped so that each attempt to sync records runs within a span of the kind CONSUMER.
-
-    Args:
-        sync: The store and its source.
-        group: Consumer group of the store.
-        tracing: Starts the spans.
-    """
+    """Return :meth:`.StoreSync.sync_once`, wrapped so that each attempt to sync records runs within a span of the kind CONSUMER."""
 
     async def sync_once(step: CheckpointStep, records: Sequence[Any]) -> SyncResult:
         if not records:
