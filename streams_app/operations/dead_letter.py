@@ -28,7 +28,6 @@ class ListedDeadLetter:
 
     Attributes:
         partition: Partition of the dead-letter topic.
-        offset: Offset of the dead letter in this topic.
         key: Record key of the event, as received.
         value: Value of the event, as received.
         timestamp_ms: Time at which the dead letter was written.
@@ -71,10 +70,7 @@ class ListedDeadLetter:
 
     @property
     def identity(self) -> str:
-        """Id that all duplicates of the dead letter have in common.
-
-        A duplicate arises if a worker dies before the broker has acknowledged the dead letter: the next worker writes it again.
-        """
+        """Id that all duplicates of the dead letter have in common; a worker that dies before the acknowledgement leaves one."""
         return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
 
     @property
@@ -93,31 +89,16 @@ class ListedDeadLetter:
         return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """Return the digests of the events that were replayed, if this record is a receipt of their replay; otherwise nothing.
-
-        Args:
-            address: Name of the component to which the events were replayed, see :attr:`DeadLetterSelection.address`.
-
-        Returns:
-            The digests, as :meth:`digest` returns them. An empty list if the record is a dead letter, or the receipt of a replay to
-            another component.
-        """
+        """Return the digests of the events that were replayed to ``address``, if this is a receipt of that; otherwise nothing."""
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
     def digest(self) -> str:
-        """Return a digest of the event; all dead letters of the same event have the same digest.
-
-        The digest covers position and content, because a recreated topic has other events at the same offsets.
-        """
+        """Return a digest of the event. It covers position and content: a recreated topic has other events at the same offsets."""
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def row(self, max_bytes: int | None = None) -> dict[str, Any]:
-        """Return the dead letter as a dict, for one line of a table or one JSON object.
-
-        Args:
-            max_bytes: Maximum size of the value. A longer value is truncated and ends with "…". None: no limit.
-        """
+        """Return the dead letter as a dict for display. A value of more than ``max_bytes`` is truncated and ends with "…"."""
         given = self.value or b""
         value = given[:max_bytes].decode("utf-8", "backslashreplace")
         if max_bytes is not None and len(given) > max_bytes:
@@ -134,13 +115,10 @@ class DeadLetterSelection:
     Attributes:
         app_id: Name of the application that rejected the events. Dead letters without an application name match, too.
         component: Name that the component (fold, read store, subscriber or view) had when it rejected the events.
-        reasons: Only dead letters with these reasons.
-        positions: Only events at these partitions and offsets of the source.
-        keys: Only events with these record keys.
-        kind: Kind of the component: ``fold``, ``store``, ``subscriber`` or ``view``. A dead letter has a header that is called
-            like the kind, whose value is the component's name.
-        event_ids: Only events with these ids.
-        event_sources: Only events with these ``ce_source`` values.
+        positions: Partitions and offsets of events in the source.
+        kind: ``fold``, ``store``, ``subscriber`` or ``view``. A dead letter has a header that is called like the kind, whose value
+            is the component's name.
+        event_sources: ``ce_source`` values of events.
         since_ms: Only dead letters that were written at this time or later; 0: all.
         renamed: Current name of the component; empty if it was not renamed.
     """

@@ -33,7 +33,6 @@ class DeadLetterTopic:
     """A dead-letter topic, open for reading.
 
     Attributes:
-        name: Name of the topic.
         source_partitions: Number of partitions of the topic into which events would be replayed; 0: no topic was given, or it does
             not exist.
         begins: Offset of each partition from which it is read.
@@ -55,9 +54,6 @@ class DeadLetterTopic:
         """Yield all dead letters, and receipts of replays, in batches, ordered by offset within a partition. A batch may be empty.
 
         Each call reads the topic again, from :attr:`begins` to :attr:`ends`.
-
-        Raises:
-            TryAgainError: The broker has stopped answering.
         """
         consumer = self.consumer
         for tp, begin in self.begins.items():
@@ -92,15 +88,9 @@ async def dead_letter_topic(
     """Open a dead-letter topic for the ``async with`` block.
 
     Args:
-        settings: Settings of the application.
-        name: Name of the topic.
         source: Topic into which the events are to be replayed. None: they are only listed, or are replayed into a read store.
         since_ms: Time of the first record to read in each partition; 0: read all records. With the embedded broker, older records
             may be read as well.
-
-    Raises:
-        TryAgainError: Kafka does not answer.
-        ConfigurationError: The topic does not exist, or the user has no right to read it.
     """
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [name, *filter(None, [source])])
@@ -131,12 +121,7 @@ async def dead_letter_topic(
 
 
 class ShownDeadLetter(NamedTuple):
-    """A dead letter in a listing, which stands for all dead letters with the same event.
-
-    Attributes:
-        dead_letter: The oldest of these dead letters.
-        times: Their number, including ``dead_letter``.
-    """
+    """The oldest of all dead letters with the same event, and the number of these dead letters."""
 
     dead_letter: ListedDeadLetter
     times: int = 1
@@ -172,18 +157,10 @@ async def read_dead_letters(
     limit: int,
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None,
 ) -> DeadLetterListing:
-    """Read the dead letters of a component, oldest first across all partitions.
+    """Read the dead letters of a component, oldest first across all partitions; at most ``limit`` are returned, all are counted.
 
     Args:
-        settings: Settings of the application.
-        topic_name: The dead-letter topic.
-        selection: The component, and which of its dead letters are wanted.
-        limit: Maximum number of dead letters that are returned; all are counted.
         show: Called with a message, the number of records read so far, and the number of offsets to read.
-
-    Raises:
-        TryAgainError: Kafka does not answer.
-        ConfigurationError: The dead-letter topic does not exist.
     """
     oldest = OldestDeadLetters(limit)
     finished_late: set[str] = set()
@@ -211,11 +188,6 @@ class OldestDeadLetters:
     """
 
     def __init__(self, limit: int) -> None:
-        """Create an empty collection of dead letters.
-
-        Args:
-            limit: Maximum number of dead letters that are returned.
-        """
         self.total = 0
         self._limit = limit
         self._kept: dict[str, ShownDeadLetter] = {}

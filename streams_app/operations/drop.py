@@ -43,17 +43,7 @@ class DropResult:
 
 
 async def describe_drop(settings: Settings, fold: Fold, group: str) -> str:
-    """Describe what a drop would remove: number of events, range of offsets, and changed names of the group. Change nothing.
-
-    Args:
-        settings: Settings of the application.
-        fold: The fold of the group.
-        group: Group key as typed.
-
-    Raises:
-        ConfigurationError: The group is not open.
-        TryAgainError: Redis does not answer.
-    """
+    """Describe what a drop would remove: number of events, range of offsets, and changed names of the group. Change nothing."""
     async with redis_of(settings) as redis:
         return "\n".join([_described(each, fold) for each in await _found(redis, settings, fold, group)])
 
@@ -75,15 +65,9 @@ async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str,
     """Request a worker to drop a group, and wait until it has done so.
 
     Args:
-        settings: Settings of the application.
-        fold: The fold of the group.
         group: Group key as typed.
-        by: User who requests the drop, for the log of the worker.
-        reason: Reason for the drop, for the log of the worker.
-        timeout_seconds: Maximum time to wait.
 
     Raises:
-        ConfigurationError: The group is not open.
         TryAgainError: Redis does not answer, or no worker has dropped the group in time; the request then remains in Redis.
     """
     async with redis_of(settings) as redis:

@@ -46,8 +46,6 @@ class EventFacts:
     """Facts about one event of a subscriber.
 
     Attributes:
-        tp: Partition of the event.
-        offset: Offset of the event.
         begin: First offset of the log.
         end: Last stable offset of the log.
         high: High watermark of the log. If it is above ``end``, an open transaction hides the records between the two.
@@ -102,7 +100,6 @@ class SearchedOffsets:
     """Offsets of a topic that were searched for an event id.
 
     Attributes:
-        topic: Name of the topic.
         above: Number of searched offsets from the committed offsets on.
         below: Number of searched offsets below the committed offsets.
         since_ms: Time at which the search below the committed offsets began; None: only offsets above were searched.
@@ -119,15 +116,7 @@ class SearchedOffsets:
 
 
 def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
-    """Return text about an event: the verdict, a sentence that says what has become of it, then one line for each fact.
-
-    Args:
-        found: Facts about the event.
-        one: The subscriber.
-        page: Metrics of the worker on this machine; None: the address of the worker is unknown.
-        now_ms: Wall clock.
-        width: Columns of the terminal.
-    """
+    """Return text about an event: the verdict, a sentence that says what has become of it, then one line for each fact."""
     lines = {
         "mark": _committed_text(found, one),
         "note": _metadata_text(found),
@@ -139,15 +128,7 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
 
 
 def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedOffsets], page: Page | None, width: int) -> str:
-    """Return the report on an event id that was found neither in the searched offsets nor in a dead letter.
-
-    Args:
-        event_id: Id as typed.
-        one: The subscriber.
-        searched: The searched offsets of each topic.
-        page: Metrics of the worker on this machine; None: the address of the worker is unknown.
-        width: Columns of the terminal.
-    """
+    """Return the report on an event id that was found neither in the searched offsets nor in a dead letter."""
     name = one.subscriber.name
     lines = {
         "search": "; ".join(_search_text(each) for each in searched),
@@ -167,17 +148,7 @@ def describe_key(
     key: str, one: Subscription, found: Sequence[EventFacts], searched: Sequence[SearchedOffsets], page: Page | None, now_ms: int,
     width: int,
 ) -> str:  # fmt: skip
-    """Return text about a record key: the verdict on each of its newest events.
-
-    Args:
-        key: Record key as typed.
-        one: The subscriber.
-        found: Facts about these events, newest first.
-        searched: The searched offsets of each topic.
-        page: Metrics of the worker on this machine; None: the address of the worker is unknown.
-        now_ms: Wall clock.
-        width: Columns of the terminal.
-    """
+    """Return text about a record key: the verdict on each of its newest events, which are given newest first."""
     name = one.subscriber.name
     newest = f"The newest {counted(len(found), 'event')} with it" if len(found) > 1 else "The newest event with it"
     verdict = f"No event of subscriber {name} has the id {shown(key)}, but it is a record key. {newest}:"

@@ -98,16 +98,7 @@ class EventLog:
         log_bounds: Ranges,
         high: Mapping[TP, int],
     ) -> None:
-        """Create the log without reading from Kafka.
-
-        Args:
-            settings: Settings of the application.
-            one: The subscriber.
-            consumer: A consumer from :func:`.log_reader.log_reader`, assigned to all partitions of the topic.
-            commits: Committed offsets of the group.
-            log_bounds: First offset and last stable offset of each partition.
-            high: High watermark of each partition.
-        """
+        """``consumer`` is from :func:`.log_reader.log_reader`, and assigned to all partitions of the topic."""
         self._settings = settings
         self._one = one
         self._consumer = consumer
@@ -121,11 +112,7 @@ class EventLog:
         self._replay_topic = replay_topic(settings.app_id)
 
     async def at(self, tp: TP, offset: int) -> EventFacts:
-        """Return the facts about an offset, even if the log has no record there.
-
-        Raises:
-            ConfigurationError: The partition does not exist.
-        """
+        """Return the facts about an offset, even if the log has no record there."""
         if tp not in self._log_bounds:
             raise ConfigurationError([f"topic {tp.topic!r} has partitions 0 to {len(self._log_bounds) - 1}, not {tp.partition}"])
         begin, end = self._log_bounds[tp]
@@ -173,11 +160,10 @@ class EventLog:
         return {tp: (end, self._high[tp]) for tp, (_, end) in self._log_bounds.items() if self._high[tp] > end}
 
     async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, scope: SearchScope) -> EventFacts | None:
-        """Search for an id among the events that open transactions hide; return the facts about the first match, or None.
+        """Return the facts about the first event with an id among those that open transactions hide, or None.
 
         Args:
             consumer: A consumer from :func:`.log_reader.log_reader` that also reads uncommitted records.
-            wanted: The id.
             scope: Limits of the search; its ``since_ms`` has no effect.
         """
         async with aclosing(read_ranges(consumer, first_of(self.hidden, scope.max_offsets))) as read:
@@ -188,13 +174,7 @@ class EventLog:
         return None
 
     async def of_dead_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
-        """Return the facts about an event that became a dead letter, even if retention has removed the event from its topic.
-
-        Args:
-            tp: Partition of the event in the topic that this object reads, according to the headers of the dead letter.
-            offset: Offset of the event in that partition.
-            wanted: Id of the event, as the operator gave it; it becomes ``event_id`` of the result.
-        """
+        """Return the facts about an event that became a dead letter, even if retention has removed the event from its topic."""
         begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
@@ -265,18 +245,12 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     """Explain one event of one subscriber; return a verdict and five labelled lines of facts as text.
 
     Args:
-        settings: Settings of the application. The broker has to answer. Redis has to answer only for an event of a fold's source.
-        one: The subscriber.
+        settings: The broker has to answer. Redis and the schema registry have to answer only for an event of a fold's source.
         which: Id of the event, or TOPIC:PARTITION:OFFSET; or a record key, whose newest events are explained in short.
-        clock: Wall clock.
-        width: Columns of the terminal.
-        scope: Limits of a search by id.
 
     Raises:
-        TryAgainError: The broker does not answer, or does not return the committed offsets. Or the event is from the source of a
-            fold, and Redis or the schema registry does not answer.
-        ConfigurationError: The topic or the partition does not exist. Or ``which`` names a topic that is neither read by the
-            subscriber nor the source of the fold whose records the subscriber reads.
+        ConfigurationError: Also if ``which`` names a topic that is neither read by the subscriber nor the source of the fold whose
+            records the subscriber reads.
     """
     topics = [one.topic, replay_topic(settings.app_id)]
     position = POSITION.fullmatch(which)

@@ -27,19 +27,7 @@ _GONE: Final = "the log no longer has a record at this offset, so its group is u
 
 
 async def explain_folded_event(settings: Settings, fold: Fold, partition: int, offset: int, width: int) -> str:
-    """Describe what became of an event of a fold's source: it is in a record, an open group or a dropped group, or a dead letter.
-
-    Args:
-        settings: Settings of the application.
-        fold: The fold whose records a subscriber reads.
-        partition: Partition of the source.
-        offset: Offset of the event.
-        width: Columns of the terminal.
-
-    Raises:
-        TryAgainError: The broker, Redis or the schema registry does not answer.
-        ConfigurationError: The partition does not exist.
-    """
+    """Describe what became of an event of a fold's source: it is in a record, an open or a dropped group, or a dead letter."""
     record, end = await _record(settings, fold, partition, offset)
     name = f"{fold.source}:{partition}:{offset}"
     member, fault = (None, _GONE) if record is None else await _group(settings, fold, partition, record)

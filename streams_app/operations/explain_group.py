@@ -45,15 +45,8 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
     """Explain the state of a group; return a verdict and labelled lines of facts as text.
 
     Args:
-        settings: Settings of the application. Redis has to answer. The broker and a worker need not answer.
-        fold: The fold of the group.
+        settings: Redis has to answer. The broker and a worker need not answer.
         group: Group key as typed, see :func:`.keys_typed`.
-        clock: Wall clock.
-        width: Columns of the terminal.
-
-    Raises:
-        TryAgainError: Redis does not answer.
-        ConfigurationError: The fold has no state, because no worker has ever claimed a partition of its source.
     """
     async with redis_of(settings) as redis:
         stored = await stored_shards(redis, settings, fold.name)
@@ -75,10 +68,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 
 
 async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], str]:
-    """Describe the last ``streams-app groups drop`` of a group, by partition and stored group key.
-
-    Partitions without a stored drop are omitted; it is stored for at least a week.
-    """
+    """Describe the last ``streams-app groups drop`` of a group, by partition and group key; it is stored for at least a week."""
     found = {}
     for shard in stored:
         for member in keys_typed(group):

@@ -67,10 +67,7 @@ class Fill:
         """Prepare a fill, without connecting.
 
         Args:
-            settings: Settings of the application.
-            declared: The store.
             fold: Fold of the groups; None if the store has only one.
-            clock: Clock for the column ``updated_ms``.
             on_rejected: Called with the number of a rejected line and the reason.
             on_progress: Called with a message, the number of lines read so far, and None, because their total is unknown.
 
@@ -100,8 +97,6 @@ class Fill:
             lines: JSON objects with the group fields and the changed field of the fold.
 
         Raises:
-            ConfigurationError: The store has no tables.
-            AccessDeniedError: The store or its source rejects credentials, or a right is missing.
             TryAgainError: The store or its source does not answer; earlier lines have been written.
         """
         try:

@@ -25,11 +25,9 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """Result of a request to emit groups.
+    """Result of a request to emit groups: the numbers of open groups, and of partitions in which they were open.
 
-    Attributes:
-        groups: Number of requested groups that were open. A group that is open in two partitions counts twice.
-        partitions: Number of partitions in which requested groups were open.
+    A group that is open in two partitions counts twice.
     """
 
     groups: int
@@ -40,13 +38,9 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
     """Request workers to emit groups, and wait until they have done so.
 
     Args:
-        settings: Settings of the application.
-        fold: The fold whose groups are emitted.
         group: Group key as typed; None: every open group.
-        timeout_seconds: Maximum time to wait.
 
     Raises:
-        ConfigurationError: The group of the key ``group`` is not open.
         TryAgainError: Redis does not answer, or no worker has emitted the groups in time; the request then remains in Redis.
     """
     async with redis_of(settings) as redis:

@@ -29,15 +29,7 @@ EXAMPLE: Final = "account-metrics:post-metric-updated:3:1041-1077"
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """The range of source offsets from which a record was folded.
-
-    Attributes:
-        fold: Name of the fold.
-        source: Topic of the events.
-        partition: Partition of that topic.
-        first: Offset of the first event of the record.
-        last: Offset of the last event of the record.
-    """
+    """The range of source offsets from which a record was folded; both its first and its last event are in the record."""
 
     fold: str
     source: str
@@ -51,7 +43,6 @@ class RawEvent:
     """A journal entry in the offset range of a folded record, with the names that its event changed.
 
     Attributes:
-        entry: Journal entry of the event.
         changed: Names that the event changed; empty if the event was not folded. None if the event was folded and the fold keeps
             whole events.
         rejected: Why the event was not folded; empty if the event was folded.
@@ -74,11 +65,7 @@ class _JournalRecord:
 
 
 def parse_fold_id(text: str) -> RecordRange:
-    """Parse the header ``fold-id`` of a folded record into fold, source partition and offsets.
-
-    Raises:
-        ConfigurationError: The text is not a fold id.
-    """
+    """Parse the header ``fold-id`` of a folded record into fold, source partition and offsets."""
     found = _FOLD_ID.fullmatch(text)
     if found is None or int(found["first"]) > int(found["last"]):
         raise ConfigurationError([f"--fold: {text[:120]!r} is not a fold id: the header fold-id of a record, as in {EXAMPLE}"])
@@ -125,14 +112,7 @@ async def raw_events(
     """Yield the raw events of a record, with the names that each event changed, and gaps where the journal lacks events.
 
     Args:
-        settings: Settings of the application.
-        journal: A journal with the source and key of the fold.
         keys: Journal keys of the group; there are several if a key that was typed may be a number or text.
-        where: The range of the record.
-
-    Raises:
-        ConfigurationError: The fold does not exist, or the journal has another source or key than the fold.
-        TryAgainError: Redis or a schema registry does not answer.
     """
     fold = check_fold(settings, journal, where)
     registry = registry_of(settings, [fold.format])

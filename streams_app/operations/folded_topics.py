@@ -24,7 +24,6 @@ class AnnouncedChanges:
     """The changes of cells that consecutive folded records of one partition announce.
 
     Attributes:
-        tp: The partition.
         changes: The newest change of each cell.
         begin: First offset that these records cover.
         end: Offset after the last one that they cover, including offsets without a record.
@@ -53,12 +52,7 @@ class FoldedTopics:
     @classmethod
     @asynccontextmanager
     async def opened(cls, settings: Settings, declared: ReadStoreSettings) -> AsyncIterator[Self]:
-        """Return a reader that is connected to Kafka, for an ``async with`` block.
-
-        Raises:
-            ConfigurationError: A topic does not exist.
-            TryAgainError: Kafka does not answer.
-        """
+        """Return a reader that is connected to Kafka, for an ``async with`` block."""
         folds = [settings.fold(name) for name in declared.folds]
         is_carried = declared.source == "carried"
         expected = {fold.output: ExpectedRecords(fold.name, fold.changed_field, fold.group_fields, is_carried) for fold in folds}
@@ -77,11 +71,7 @@ class FoldedTopics:
             yield cls(expected, readers, asker)
 
     async def log_bounds(self) -> dict[TP, tuple[int, int]]:
-        """Return the current first offset and last stable offset of each partition.
-
-        Raises:
-            TryAgainError: Kafka does not answer.
-        """
+        """Return the current first offset and last stable offset of each partition."""
         tps = sorted(self._asker.assignment())
         ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
@@ -97,9 +87,6 @@ class FoldedTopics:
             former: For each partition, the offset below which records are older than the last reset of their fold. If records
                 carry the values, these older records are skipped. Otherwise their changes get the version ``BEFORE_RESET``,
                 which is lower than that of every record folded since the reset.
-
-        Raises:
-            TryAgainError: Kafka stops answering.
         """
         for reader in self._readers:
             mine = {TP(*tp): ranges[TP(*tp)] for tp in reader.assignment() if TP(*tp) in ranges}
@@ -110,11 +97,7 @@ class FoldedTopics:
                     yield self._announced(part, former.get(part.tp, 0))
 
     async def has_records(self, ranges: Mapping[TP, tuple[int, int]]) -> bool:
-        """Return whether any range contains a record. The last offsets of a log may be transaction markers instead of records.
-
-        Raises:
-            TryAgainError: Kafka stops answering.
-        """
+        """Return whether any range contains a record. The last offsets of a log may be transaction markers instead of records."""
         async with aclosing(self.read(ranges, {})) as parts:
             async for part in parts:
                 if part.records:
@@ -138,12 +121,7 @@ class FoldedTopics:
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:
-    """Split a batch into parts, each with at most as many records as a worker writes into the store at once.
-
-    Args:
-        batch: The batch.
-        end: Offset at which the last part ends. It may be well above the last record, because not every offset has a record.
-    """
+    """Split a batch into parts of at most as many records as a worker writes at once; the last one ends at the offset ``end``."""
     begin, taken = batch.begin, list(parts_of(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end

@@ -36,7 +36,6 @@ class FoundGroup:
     """State of a group in one shard.
 
     Attributes:
-        shard: The shard.
         member: The group key, as stored in Redis.
         row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
         names: Changed names of the group. If the fold keeps whole events, these are names of internal fields instead; ignore them.
@@ -64,13 +63,9 @@ def describe(
     """Return text about a group that is open or waits in the outbox: why it has not been emitted, then one line for each fact.
 
     Args:
-        found: The group.
-        fold: Fold of the group.
         meta: Redis hash ``meta`` of the shard.
         end: Last stable offset of the partition and its high watermark; None: unknown.
         reopening: How often groups reopen, from :func:`reopening_text`.
-        now_ms: Wall clock.
-        width: Columns of the terminal.
         journal: Command that shows all events of the group; empty if no journal has the events.
         dropped: Description of the last ``streams-app groups drop`` of the group, from :func:`dropped_text`. Empty if none is
             stored; it is stored for at least a week.
@@ -102,18 +97,7 @@ def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
 def describe_none(
     group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
 ) -> str:  # fmt: skip
-    """Return text about a group that is neither open nor in the outbox: a sentence that says so, then one line for each fact.
-
-    Args:
-        group: Group key as typed.
-        fold: The fold.
-        partitions: Number of partitions with state.
-        reopening: How often groups reopen, from :func:`reopening_text`.
-        width: Columns of the terminal.
-        journal: Command that shows all events of the group; empty if no journal has the events.
-        dropped: Description of the last ``streams-app groups drop`` of the group, from :func:`dropped_text`. Empty if none is
-            stored; it is stored for at least a week.
-    """
+    """Return text about a group that is neither open nor in the outbox: a sentence that says so, then one line for each fact."""
     last = "last record or drop" if dropped else "last record"
     lines = {
         "events": f"none was folded since its {last}, in any of {counted(partitions, 'partition')}",
@@ -130,12 +114,7 @@ def describe_none(
 
 
 def reopening_text(page: Page | None, fold: Fold) -> str:
-    """Describe how many records were soon followed by a new event of their group, as counted by a worker since its start.
-
-    Args:
-        page: Metrics of the worker; None: the address of the worker is unknown.
-        fold: The fold.
-    """
+    """Describe how many records were soon followed by a new event of their group, as counted by a worker since its start."""
     if page is None:
         return "not known: http.port is 0, so no worker can be asked"
     if page.text is None:
@@ -157,13 +136,7 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
 
 
 def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
-    """Return a verdict and, below it, each of the lines after its label, wrapped to the width.
-
-    Args:
-        verdict: Sentences that answer the operator's question.
-        lines: Text of each line by its label; lines without text are omitted.
-        width: Columns of the terminal.
-    """
+    """Return a verdict and the lines, each after its label, wrapped to ``width`` columns; lines without text are omitted."""
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
         [

@@ -67,7 +67,6 @@ class StoredShard:
 
     @property
     def keys(self) -> ShardKeys:
-        """The Redis keys of the shard."""
         return shard_keys(self.app_id, self.fold.name, self.fold.source, self.partition)
 
     def __str__(self) -> str:
@@ -83,9 +82,7 @@ def group_text(member: bytes) -> str:
 async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
     """Return a client of the application's Redis for one command, as an ``async with`` block that closes the client.
 
-    Raises:
-        TryAgainError: Redis does not answer.
-        ConfigurationError: Redis rejects the connection, see :func:`.why_unreachable`.
+    The block raises TryAgainError if Redis does not answer, and ConfigurationError if it rejects the connection.
     """
     redis = connect_briefly(settings.redis)
     try:
@@ -100,8 +97,6 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
     """Return the rows of open groups, for display and as JSON.
 
     Args:
-        redis: Client of the application's Redis.
-        shard: The shard of the groups.
         members: Group keys as stored in Redis, each with its timer (the score in the Redis key ``due``), which is ignored.
 
     Returns:
@@ -155,13 +150,6 @@ async def groups_of_worker(
     To bound the cost, only a limited number of groups of each shard is read, those with the earliest timers. So the result may lack
     a group whose quiet period ends earlier than that of some group in the result.
 
-    Args:
-        shards: The shards of this worker.
-        settings: Settings of the application.
-        redis: Client of the application's Redis.
-        fold: Name of the fold; None: all folds.
-        limit: Maximum number of rows.
-
     Raises:
         UnknownFoldError: The fold is not declared.
     """
@@ -182,14 +170,8 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
     """Return the open groups of the application as rows, see :func:`rows_of`. They are read from Redis, so no worker has to run.
 
     Args:
-        settings: Settings of the application.
-        fold: Name of the fold; None: all folds.
-        limit: Maximum number of rows.
         sort: One of :data:`SORTS`. If Redis has no index for it, at most 100 000 groups of a partition are read. If a partition has
             more, the result may lack some.
-
-    Raises:
-        TryAgainError: Redis does not answer.
     """
     async with redis_of(settings) as redis:
         return await collect(redis, await stored_shards(redis, settings, fold), limit, sort)
@@ -241,10 +223,6 @@ async def collect(
     """Return the first ``limit`` open groups of the given shards in a sort order; :func:`rows_of` describes the row of a group.
 
     Args:
-        redis: Client of the application's Redis.
-        stored: The shards.
-        limit: Maximum number of rows.
-        sort: One of :data:`SORTS`.
         scanned: Maximum number of groups of one shard that are read. If a shard has more, the result may lack some.
     """
     limit = min(limit, MAX_ROWS)
@@ -265,11 +243,7 @@ async def collect(
 
 
 async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
-    """Count the unsent records of each group among the first 10 000 records of the outbox.
-
-    Returns:
-        The number of records by group key, as stored in Redis; groups without such a record are omitted.
-    """
+    """Count the unsent records of each group, by its key as stored in Redis, among the first 10 000 records of the outbox."""
     packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:
@@ -321,16 +295,7 @@ ASKED: Final = 1_000
 
 
 async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
-    """Return which of the given groups are open, or have a record among the first 10 000 of an outbox.
-
-    Args:
-        settings: Settings of the application.
-        fold: Name of the fold.
-        columns: The groups, each as the text that the column ``group_key`` of a read store has for it.
-
-    Raises:
-        TryAgainError: Redis does not answer.
-    """
+    """Return which groups, given as in the column ``group_key``, are open or have one of the first 10 000 records of an outbox."""
     members: dict[bytes, str] = {}
     for column in columns:
         group = group_of(column)

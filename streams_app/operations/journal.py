@@ -38,7 +38,6 @@ class JournalStatus:
     """The stored state of a journal, by partition.
 
     Attributes:
-        journal: Settings of the journal.
         shards: Status of each partition; None: no worker has read the partition yet, or Redis has lost its state.
     """
 
@@ -53,11 +52,7 @@ class JournalStatus:
 
 
 async def journal_status(settings: Settings, journal: JournalSettings) -> JournalStatus:
-    """Read the status of all partitions of a journal.
-
-    Raises:
-        TryAgainError: Redis does not answer.
-    """
+    """Read the status of all partitions of a journal."""
     async with redis_of(settings) as redis:
         return JournalStatus(journal, await statuses_of(redis, settings.app_id, journal))
 
@@ -134,7 +129,6 @@ class DayOfJournal:
         day: The day, such as ``2026-08-20``.
         segments: Number of segments; gaps do not count.
         packed: Number of compressed segments.
-        entries: Number of events.
         received_bytes: Bytes of keys, values and headers of the events.
         stored_bytes: Size of the blocks with these events.
         lost: Number of offsets that retention removed from the topic before they were read.
@@ -150,12 +144,7 @@ class DayOfJournal:
 
 
 def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
-    """Summarize segments by day, in the order of the segments (pure).
-
-    Args:
-        segments: Pairs of a partition and a segment, of which those of one day follow each other, as in
-            :attr:`JournalStatus.segments`.
-    """
+    """Summarize segments by day, in their order: the segments of one day must follow each other (pure)."""
     for day, of_day in groupby((one for _, one in segments), key=lambda one: one.day):
         found = list(of_day)
         kept = [one for one in found if one.form != "gap"]
@@ -167,10 +156,7 @@ def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
 
 
 def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
-    """Return the keys with the most received bytes, and at least how many bytes each has (pure).
-
-    The number of bytes is a lower bound, because a segment lists only its ten largest keys.
-    """
+    """Return the keys with the most received bytes, with a lower bound: a segment lists only its ten largest keys (pure)."""
     sizes: Counter[bytes] = Counter()
     for _, segment in status.segments:
         for key, size in segment.largest:
@@ -201,11 +187,7 @@ def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dic
 
 
 def check_day(text: str, now_ms: int) -> str:
-    """Validate a UTC day, such as ``2026-08-20``, and return it.
-
-    Raises:
-        ConfigurationError: The text is not a UTC day, or the day is in the future.
-    """
+    """Return a UTC day, such as ``2026-08-20``, after a check that it is one and not in the future."""
     try:
         day = day_of(begin_of(text))
     except ValueError as error:
@@ -237,10 +219,7 @@ async def drop_segments(
     segments are removed; in this case the command claims it once more.
 
     Args:
-        settings: Settings of the application.
-        journal: The journal.
         chosen: Segments to remove in each partition, the oldest first.
-        on_dropped: Called with each segment that was removed.
 
     Raises:
         TryAgainError: Redis does not answer or has lost the state of a partition, or a worker keeps claiming a partition. The call

@@ -35,8 +35,6 @@ class JournalComparison:
     """Result of the comparison of a journal with its topic.
 
     Attributes:
-        segments: Number of segments that were read.
-        entries: Number of events in these segments.
         compared: Number of events that Kafka still has and that were compared.
         faults: Number of faults: damaged blocks, and events that are missing or differ.
         named: Descriptions of the first faults.
@@ -59,13 +57,7 @@ async def verify_journal(settings: Settings, journal: JournalSettings, on_progre
     """Decode all blocks of a journal, and compare their events with those that Kafka still has.
 
     Args:
-        settings: Settings of the application.
-        journal: The journal.
         on_progress: Called with a message, the number of segments that were compared, and their total.
-
-    Raises:
-        TryAgainError: Redis, Kafka or the schema registry does not answer.
-        ConfigurationError: Kafka denies reading the topic, or the package of a format is not installed.
     """
     found = JournalComparison()
     async with redis_of(settings) as redis:

@@ -39,7 +39,6 @@ class PageOfView:
     """The state of one page of one live view.
 
     Attributes:
-        view: The view.
         state: The state that a hub sends to browsers.
         why: Why the state is not ``ok``; empty if it is.
         items: Items of the page, newest first. They are present even if the view only counts. For presence, the items are open tabs
@@ -57,18 +56,7 @@ class PageOfView:
 
 
 async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MAX_SHOWN) -> list[PageOfView]:
-    """Read the state of a page in each of the named live views.
-
-    Args:
-        settings: Settings of the application.
-        page: Name of the page.
-        names: Names of views; empty: all.
-        most: Maximum number of items from each view.
-
-    Raises:
-        ConfigurationError: A view does not exist.
-        TryAgainError: Redis does not answer.
-    """
+    """Read the state of a page in each of the named live views; if none is named, in all."""
     views = [settings.live_view(name) for name in names] or list(settings.live)
     async with redis_of(settings) as redis:
         return [await _page_of(redis, settings.app_id, view, page, most) for view in views]
@@ -142,12 +130,7 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
 
 
 async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
-    """List every Redis key of a view, even if the view is no longer declared. The keys ``meta``, which have the fences, come first.
-
-    Raises:
-        ConfigurationError: No view can have this name, or it has no keys.
-        TryAgainError: Redis does not answer.
-    """
+    """List every Redis key of a view, even if it is no longer declared. The keys ``meta``, which have the fences, come first."""
     declared = ", ".join(view.name for view in settings.live) or "none"
     if not FOLD_NAME.fullmatch(name):
         # The name becomes part of a Redis pattern, in which "*" would match every view.
@@ -161,11 +144,7 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
 
 
 async def stored_sources(settings: Settings) -> dict[str, set[str]]:
-    """Map each view that has state in Redis, declared or not, to the topics from which the state was read.
-
-    Raises:
-        TryAgainError: Redis does not answer.
-    """
+    """Map each view that has state in Redis, declared or not, to the topics from which the state was read."""
     found: dict[str, set[str]] = {}
     async with redis_of(settings) as redis:
         async for key in redis.scan_iter(match=meta_pattern(settings.app_id), count=MAX_SHOWN):
@@ -179,10 +158,6 @@ async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
 
     Workers may have added keys after ``keys`` were listed. Therefore each shard is claimed, which fences its worker, and the claim
     removes the whole state of the shard. Other keys, such as those of presence, are removed one by one.
-
-    Args:
-        settings: Settings of the application.
-        keys: Keys of the view, from :func:`keys_of_view`.
 
     Raises:
         TryAgainError: Redis does not answer. The call may be repeated.

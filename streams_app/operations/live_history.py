@@ -41,15 +41,7 @@ class PageHistory:
 
 
 async def history_of_page(settings: Settings, view: LiveView, page: str, clock: Clock, most: int = MAX_OFFSETS) -> PageHistory:
-    """Search the newest records of a view's source for a page. An error becomes the fault of the result.
-
-    Args:
-        settings: Settings of the application.
-        view: A view of a topic.
-        page: Name of the page.
-        clock: Clock of this machine.
-        most: Maximum number of offsets to search.
-    """
+    """Search the newest records of the topic of a view for a page. An error becomes the fault of the result."""
     try:
         return await _searched(settings, view, page, clock, most)
     except StreamsAppError as error:

@@ -46,7 +46,6 @@ class ImportPlan:
     """What an import into a live view will send, and what the view will show of it.
 
     Attributes:
-        lines: Number of records to send.
         put: Number of records with an item for the view.
         removed: Number of records that remove an item.
         other: Number of records that are not for this view.
@@ -70,12 +69,7 @@ class ImportPlan:
 
 @dataclass(slots=True)
 class BadLines:
-    """Counts the invalid lines of an import file, and describes the first ones.
-
-    Attributes:
-        shown: Descriptions of the first invalid lines.
-        count: Number of all invalid lines.
-    """
+    """Counts the invalid lines of an import file, and describes the first ones."""
 
     shown: list[str] = field(default_factory=list)
     count: int = 0
@@ -135,7 +129,6 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
     Raises:
         ConfigurationError: The view or its topic does not exist, the view has no topic, the values of the topic are framed, or the
             topic does not accept the timestamps. Or lines are invalid: the message describes the first ones.
-        TryAgainError: Kafka does not answer.
     """
     view = view_of_topic(settings, name)
     if view.format in REGISTERED:
@@ -185,12 +178,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
 
 
 async def _send(producer: AckedProducer, batch: Mapping[int, OutgoingRecord], sent: int, lines: int, view: LiveView) -> int:
-    """Produce a batch of records by line number. Return their number once all are acknowledged.
-
-    Raises:
-        ConfigurationError: The topic rejects a line.
-        TryAgainError: A line was not acknowledged.
-    """
+    """Produce a batch of records by line number. Return their number once all are acknowledged."""
     outcomes: dict[int, BaseException | None] = dict.fromkeys(batch)
     left = batch
     for _ in range(ATTEMPTS):
@@ -224,11 +212,7 @@ def _is_rejection(error: BaseException) -> bool:
 
 
 def view_of_topic(settings: Settings, name: str) -> LiveView:
-    """Return a live view that has a source topic, by its name.
-
-    Raises:
-        ConfigurationError: The view does not exist, or shows presence.
-    """
+    """Return a live view that has a source topic, by its name."""
     view = settings.live_view(name)
     if not view.is_of_topic:
         raise ConfigurationError([f"{view.section} counts open pages: it has no source, and nothing can be imported"])
@@ -290,11 +274,7 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
 
 
 def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
-    """Raise an error if any line of the import file is invalid, or too old for the topic.
-
-    Raises:
-        ConfigurationError: Lines are invalid, or the topic does not accept their timestamps.
-    """
+    """Raise an error if any line of the import file is invalid, or too old for the topic."""
     if too_old.count:
         faults.shown.append(
             f"topic {view.source} has {ages.setting}={ages.taken_ms}: it takes no record older than {span(ages.taken_ms)}, and "

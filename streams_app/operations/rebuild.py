@@ -54,7 +54,6 @@ class RebuildResult:
     """Result of a rebuild.
 
     Attributes:
-        records: Number of folded records that were read.
         kept: Number of cells copied from the store in use, because their records are gone or their version is newer.
         unstorable: Number of cells that were skipped, because the store can never hold their values or the source fails for them.
         rejected: Number of records that were skipped, because they are not folded records.
@@ -83,14 +82,8 @@ class Rebuild:
         """Prepare a rebuild, without connecting.
 
         Args:
-            settings: Settings of the application.
-            declared: The store.
-            clock: Clock for the column ``updated_ms``.
             on_found: Called before the fill with one sentence for each fact that an operator should know.
             on_progress: Called with a message, the amount of work done, and the total; None: the total is unknown.
-
-        Raises:
-            ConfigurationError: The store or its value source cannot be used for a rebuild.
         """
         self.done = RebuildResult()
         self._settings = settings
@@ -263,10 +256,8 @@ def is_kept(old: StoredCell, new: StoredCell | None, *, is_level: bool, is_carri
     So if records carry the values, a cell with an older version is copied only if this version is negative.
 
     Args:
-        old: The cell in the store in use.
         new: The cell in the new store, which has read the topics; None: it does not have the cell.
         is_level: Whether the store in use has applied everything that the new one has.
-        is_carried: Whether records carry the values.
     """
     if new is None or old.version > new.version:
         return True

@@ -20,16 +20,10 @@ async def repaired(
     out is split in half.
 
     Args:
-        store: The store.
-        repairs: The cells to write.
-        now_ms: Function that returns the time of the wall clock.
         is_trial: Whether to roll every batch back, so that only rejected cells are found, see :meth:`.ReadableStore.repair`.
 
     Returns:
         The number of written cells, and the cells that the store can never hold, each with the reason.
-
-    Raises:
-        TryAgainError: The store does not answer.
     """
     if not repairs:
         return 0, {}

@@ -42,7 +42,6 @@ class ReplayProgress:
     A *receipt* is a record in the dead-letter topic that lists replayed events, so that a later replay does not send them again.
 
     Attributes:
-        is_begun: Whether the replay has found its topics and begun.
         offsets: Number of offsets in the dead-letter topic, including those without a record.
         searched: Number of records that were read in the first pass over the topic, which searches for receipts; 0 in the replay
             of a read store, which has no such pass.
@@ -56,8 +55,6 @@ class ReplayProgress:
             store, some dead letters beyond the limit are counted, too.
         unacknowledged: Number of events that were sent without an acknowledgement, so that they may have arrived.
         unrecorded: Number of events that were replayed without an acknowledged receipt.
-        is_limited: Whether the limit has ended the replay.
-        is_stopped: Whether a signal has ended the replay.
     """
 
     is_begun: bool = False
@@ -77,13 +74,7 @@ class ReplayProgress:
 
 
 def summary(done: ReplayProgress, *, dry_run: bool, failed: bool) -> list[str]:
-    """Describe the result of a replay for an operator. The last line has the numbers of replayed and rejected events.
-
-    Args:
-        done: Progress of the replay at its end.
-        dry_run: Whether nothing was sent.
-        failed: Whether the replay ended with an error.
-    """
+    """Describe the result of a replay for an operator. The last line has the numbers of replayed and rejected events."""
     lines = []
     if failed or done.is_stopped:
         lines.append(f"interrupted after {done.read} of {done.offsets} records of the dead-letter topic")
@@ -115,14 +106,7 @@ class ReplayFilter:
     """Decides which dead letters are replayed. It is pure, except that it calls functions of the application."""
 
     def __init__(self, destination: Destination, selection: DeadLetterSelection, partitions: int, before: Iterable[str]) -> None:
-        """Create a filter for one replay.
-
-        Args:
-            destination: Destination of the replay.
-            selection: The dead letters that the operator has selected.
-            partitions: Number of partitions of the destination topic.
-            before: Digests of events that were replayed earlier and are not replayed again.
-        """
+        """``partitions`` is the partition count of the destination; ``before`` are digests of events not to be replayed again."""
         self._destination = destination
         self._selection = selection
         self._partitions = partitions
@@ -160,9 +144,7 @@ class ReplayFilter:
 class DeadLetterReplay:
     """Sends the dead letters of one fold or subscriber back to it, and records that in receipts.
 
-    Attributes:
-        done: Progress so far.
-        on_batch: Called with :attr:`done` after each batch.
+    ``on_batch`` is called with :attr:`done` after each batch.
     """
 
     def __init__(
@@ -179,10 +161,6 @@ class DeadLetterReplay:
         """Prepare a replay; :meth:`run` starts it.
 
         Args:
-            settings: Settings of the application.
-            destination: Destination of the replay.
-            selection: The dead letters that the operator has selected.
-            clock: Clock for the start time of this replay. If another replay is tried meanwhile, its user sees this time.
             limit: Maximum number of replayed events; None: no limit.
             again: Whether to repeat events that were replayed before.
             dry_run: Whether to count only and send nothing.
@@ -207,7 +185,6 @@ class DeadLetterReplay:
 
         Raises:
             TryAgainError: Kafka or Redis does not answer, or another replay is in progress; :attr:`done` has the progress so far.
-            ConfigurationError: The dead-letter topic or the destination topic does not exist, or Redis rejects the connection.
         """
         if self._dry_run:
             await self._replay(None)

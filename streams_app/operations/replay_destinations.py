@@ -33,7 +33,6 @@ class Destination(Protocol):
     """Decides which dead letters of one fold or subscriber can be replayed, and as which record of which topic.
 
     Attributes:
-        dead_letters: The dead-letter topic of the fold or subscriber.
         topic: The topic into which events are replayed.
         address: Name of the fold or subscriber in receipts, ``app_id/name``.
     """
@@ -52,11 +51,7 @@ class Destination(Protocol):
         """Return why a dead letter cannot or should not be replayed; empty if it can be.
 
         Possible reasons: the dead letter does not have the complete event, the fold or subscriber does not read such events any
-        more, or the event may have been handled already.
-
-        Args:
-            dead_letter: A dead letter of this fold or subscriber.
-            partitions: Current number of partitions of :attr:`topic`.
+        more, or the event may have been handled already. ``partitions`` is the current partition count of :attr:`topic`.
         """
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
@@ -91,7 +86,6 @@ class FoldDestination(Destination):
         """Do nothing, because the dead letters of a fold are independent of each other."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot be replayed; empty if it can be."""
         topic = dead_letter.headers.get("source-topic")
         if not dead_letter.is_event:
             return "a folded record that was too large for the broker: no event"
@@ -107,7 +101,6 @@ class FoldDestination(Destination):
         return ""
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Return the reasons for which the fold, as it is declared now, would reject the event again; empty if none is known."""
         record = _Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)
         try:
             return [one.reason for one in self._reader.read([record]).rejected]
@@ -115,7 +108,6 @@ class FoldDestination(Destination):
             return []  # only workers query the schema registry
 
     def event(self, dead_letter: ListedDeadLetter) -> OutgoingRecord:
-        """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
         headers = [(REPLAY_HEADER, self.address)]
         return OutgoingRecord(
             self.topic, dead_letter.key, dead_letter.value, headers, partition=dead_letter.position and dead_letter.position[0]
@@ -158,14 +150,12 @@ class SubscriberDestination(Destination):
         self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic, schemas=empty_cache(settings))
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Collect the events that finished late, and the sources of the events whose id the operator gave."""
         if dead_letter.is_late:
             self._late.add(dead_letter.source)
         if (event_id := dead_letter.headers.get("event-id", "")) in self._override.event_ids:
             self._sources[event_id].add(dead_letter.event_source)
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Return why a dead letter cannot or should not be replayed; empty if it can be."""
         if why := self._unconfirmed(dead_letter):
             return why
         if dead_letter.dropped_part:
@@ -178,10 +168,7 @@ class SubscriberDestination(Destination):
         return "" if self._read(dead_letter) else "it is another event than the one the subscriber takes now"
 
     def _unconfirmed(self, dead_letter: ListedDeadLetter) -> str:
-        """Return why the operator must confirm the replay, or an empty text if it needs no confirmation.
-
-        Confirmation is needed if the event may have been handled, or if the given id is ambiguous.
-        """
+        """Return why the operator must confirm the replay, or "": the event may have been handled, or its id is ambiguous."""
         event_id = dead_letter.headers.get("event-id", "")
         if not self._override.is_exact and len(self._sources[event_id]) > 1:
             sources = ", ".join(repr(source) for source in sorted(self._sources[event_id]))
@@ -194,10 +181,6 @@ class SubscriberDestination(Destination):
         return ""
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Return a list with the reason why the subscriber, as it is declared now, would reject the event again.
-
-        The list is empty if no such reason is known.
-        """
         try:
             self._decoded(dead_letter)
         except BadEventError as error:
@@ -207,7 +190,6 @@ class SubscriberDestination(Destination):
         return []
 
     def event(self, dead_letter: ListedDeadLetter) -> OutgoingRecord:
-        """Return the record that replays a dead letter. Call it only if :meth:`obstacle` has returned an empty text."""
         found = self._origin(dead_letter)
         assert found is not None  # otherwise `obstacle` is not empty
         return OutgoingRecord(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))

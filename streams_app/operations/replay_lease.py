@@ -41,13 +41,9 @@ RENEWALS: Final = 3
 
 
 class ReplayLease:
-    """Lock in Redis by which no two replays of the same fold or subscriber run at the same time, see :func:`replay_lease`.
-
-    It expires if its holder does not renew it in time.
-    """
+    """Lock in Redis by which no two replays of the same fold or subscriber run at the same time, see :func:`replay_lease`."""
 
     def __init__(self, settings: Settings, redis: Redis, key: str, seconds: float) -> None:
-        """Create the lease without acquiring it."""
         self._settings = settings
         self._redis = redis
         self._key = key
@@ -59,7 +55,6 @@ class ReplayLease:
 
         Raises:
             TryAgainError: The lease has expired, so that another replay may have begun. Or Redis does not answer for some seconds.
-            ConfigurationError: Redis rejects the connection.
         """
         if not await with_retries(self._is_renewed):
             raise TryAgainError(
@@ -68,15 +63,7 @@ class ReplayLease:
             )
 
     async def take(self, holder: dict[str, Any]) -> None:
-        """Acquire the lease.
-
-        Args:
-            holder: Facts about this replay for the user of a concurrent replay, and a random token that makes them unique.
-
-        Raises:
-            TryAgainError: Another replay holds the lease, or Redis does not answer.
-            ConfigurationError: Redis rejects the connection.
-        """
+        """Acquire the lease for ``holder``: facts for the user of a concurrent replay, made unique by a random token."""
         try:
             if await self._lock.acquire(token=orjson.dumps(holder)):
                 return
@@ -118,14 +105,11 @@ async def replay_lease(
     """Hold the replay lease of a fold or a subscriber during the ``async with`` block.
 
     Args:
-        settings: Settings of the application.
-        address: Name of the component in receipts.
         clock: Clock for the start time of this replay. If another replay is tried meanwhile, its user sees this time.
         seconds: Time after which the lease expires if the process was killed.
 
     Raises:
         TryAgainError: Another replay holds the lease, or Redis does not answer.
-        ConfigurationError: Redis rejects the connection.
     """
     redis = connect_briefly(settings.redis)
     try:
@@ -142,12 +126,7 @@ async def replay_lease(
 
 
 def _in_use_text(found: bytes | str | None, left_ms: int) -> str:
-    """Return the message for a replay that cannot begin because another replay holds the lease (pure).
-
-    Args:
-        found: Content of the lease; None: the other replay has ended meanwhile.
-        left_ms: Time until the lease expires if it is not renewed.
-    """
+    """Return the message about another replay that holds the lease; ``found`` is None if it has ended meanwhile (pure)."""
     try:
         holder = orjson.loads(found or b"")
         who = f", begun {time_text(holder['since_ms'])} by {escaped(str(holder['by']))}, pid {int(holder['pid'])}"

@@ -56,7 +56,6 @@ class ResetPlan:
     """What a reset of a fold would change: Redis keys to remove, and commits and read stores to change.
 
     Attributes:
-        keys: Keys in Redis to remove.
         open_groups: Number of open groups, which are lost unless they are emitted first.
         outbox: Number of records in the outbox, which may not have been sent.
         emittable: Partitions whose open groups and records can be emitted. Each has the fold that determines output topic and form
@@ -64,9 +63,7 @@ class ResetPlan:
         partitions: Number of partitions of each source, derived from the highest partition with state.
         is_stranded: Whether there are groups or records that no worker can emit, because their source log is gone or no declared
             fold reads it.
-        offsets: The new commit of each partition.
         missing: Source topics that do not exist, so that their committed offsets are gone as well.
-        read_stores: What the reset would do in each read store.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -86,16 +83,7 @@ class ResetPlan:
 
 
 async def plan(settings: Settings, fold: str) -> ResetPlan:
-    """Return what a reset of a fold would remove and change. Nothing is changed yet.
-
-    Args:
-        settings: Settings of the application. They need not declare the fold any more.
-        fold: Name of the fold.
-
-    Raises:
-        ConfigurationError: No fold can have this name.
-        TryAgainError: Redis, Kafka or a read store does not answer.
-    """
+    """Return what a reset of a fold, declared or not, would remove and change. Nothing is changed yet."""
     if not FOLD_NAME.fullmatch(fold):
         # The name becomes part of a Redis pattern, in which "*" would match every fold.
         declared = ", ".join(other.name for other in settings.folds)
@@ -159,7 +147,6 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
     The commits come first because Kafka rejects them while a worker runs; in this case nothing was changed.
 
     Raises:
-        ConfigurationError: A worker of the application is running.
         TryAgainError: Redis, Kafka or a read store does not answer. The call may be repeated.
     """
     async with in_group(settings.kafka, settings.app_id) as consumer:
@@ -179,9 +166,6 @@ async def members(settings: Settings) -> int:
 
     The folds have a consumer group, and so has each read store. A worker may be a member of several groups, so only the members of
     the largest group are counted.
-
-    Raises:
-        TryAgainError: Kafka does not answer.
     """
     groups = [settings.app_id, *(f"{settings.app_id}.{store.group}" for store in settings.read_stores)]
     async with admin_client(settings.kafka) as client:
@@ -202,10 +186,7 @@ async def _is_stranded(
     """Return whether some partition has open groups or unsent records that no worker can emit.
 
     Args:
-        settings: Settings of the application.
-        consumer: A connected consumer.
-        fold: Name of the fold.
-        folded: Partitions with open groups or unsent records, each with the id of the topic that was folded; "": the id is unknown.
+        folded: Such partitions, each with the id of the topic that was folded; "": the id is unknown.
         there: Names of the existing topics.
     """
     read = {declared.source for declared in settings.folds if declared.name == fold} & set(there)
@@ -241,7 +222,6 @@ def without_fold(current: PartitionCommit, declared: Iterable[str], fold: str, s
     Args:
         current: The current commit. Without metadata, its offset applies to every declared fold.
         declared: Names of the folds of this source.
-        fold: Name of the fold whose offset is removed.
         start: Offset at which the fold would start as a new fold.
 
     Returns:
@@ -265,12 +245,6 @@ NOTHING_REMOVED: Final = "nothing was removed"
 async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
     """Find the shards of a fold from which records can be emitted.
 
-    Args:
-        redis: Client of the application's Redis.
-        settings: Settings of the application.
-        name: Name of the fold, declared or not.
-        tps: Partitions with state of the fold.
-
     Returns:
         The partition of each such shard, with the fold that determines output topic and form of its records. This is the declared
         fold or, if the settings declare no fold of this name and source, the fold as it is stored in Redis.
@@ -292,20 +266,7 @@ async def topic_id_of(redis: Redis, settings: Settings, name: str, tp: TP) -> st
 
 
 async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Mapping[str, int]) -> int:
-    """Emit all open groups, with the reason ``flush``, and the records in the outboxes.
-
-    Args:
-        settings: Settings of the application.
-        emittable: The result of :func:`emittable_shards`.
-        partitions: Number of partitions of each source, which is part of a record's version.
-
-    Returns:
-        Number of groups that were emitted, including those that were already in the outbox.
-
-    Raises:
-        TryAgainError: Redis does not answer, or the broker has not acknowledged everything.
-        ConfigurationError: A worker or another reset has claimed a shard.
-    """
+    """Emit all open groups, with the reason ``flush``, and the records in the outboxes; see :func:`emit_all`."""
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-reset")
     try:
         async with redis_of(settings) as redis:

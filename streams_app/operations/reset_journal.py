@@ -23,12 +23,7 @@ SHARD_KEYS: Final = (META, b":segments", b":about")
 
 
 async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
-    """List every Redis key of a journal, even if the journal is no longer declared.
-
-    Raises:
-        ConfigurationError: No journal can have this name, or it has no keys.
-        TryAgainError: Redis does not answer.
-    """
+    """List every Redis key of a journal, even if the journal is no longer declared."""
     declared = ", ".join(journal.name for journal in settings.journals) or "none"
     if not FOLD_NAME.fullmatch(name):
         # The name becomes part of a Redis pattern, in which "*" would match every journal.
@@ -41,16 +36,7 @@ async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
 
 
 async def remove_journal(settings: Settings, name: str, keys: Sequence[bytes]) -> None:
-    """Remove the keys listed by :func:`keys_of_journal`, shard by shard; also the keys that workers have added since then.
-
-    Args:
-        settings: Settings of the application.
-        name: Name of the journal.
-        keys: Keys of the journal.
-
-    Raises:
-        TryAgainError: Redis does not answer. The call may be repeated.
-    """
+    """Remove the keys of a journal, shard by shard, also those that workers have added meanwhile. The call may be repeated."""
     async with redis_of(settings) as redis:
         owners = set()
         for of_shard in _by_shard(keys):

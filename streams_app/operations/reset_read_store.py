@@ -35,7 +35,6 @@ class ResetEffect:
     """What the reset of a fold would do in one read store.
 
     Attributes:
-        store: Name of the store.
         values: Number of values of the fold whose versions would be reset.
         records: Number of offsets in the output topic of the fold that the store has not applied yet.
     """
@@ -58,13 +57,8 @@ async def reset_effect(settings: Settings, declared: ReadStoreSettings, fold: st
     """Return how many values and records a reset of a fold would affect in a read store. Nothing is changed.
 
     Args:
-        settings: Settings of the application.
-        declared: The read store.
         fold: Name of the fold, declared or not.
         consumer: Consumer that has joined no group; its assignment is replaced.
-
-    Raises:
-        TryAgainError: The read store does not answer or is locked.
     """
     store = open_store(declared)
     try:
@@ -81,12 +75,6 @@ async def reset_versions(settings: Settings, declared: ReadStoreSettings, fold: 
     First the store applies the records of the output topic that it has not applied yet, and stores the end offsets of that topic:
     records below them were folded before the reset. If the store has no tables, nothing is done. After a crash, the call may be
     repeated; nothing is lost.
-
-    Args:
-        settings: Settings of the application.
-        declared: The read store.
-        fold: Name of the fold, declared or not.
-        consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
         TryAgainError: The store or its source does not answer. The call may be repeated.

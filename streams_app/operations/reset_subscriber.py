@@ -27,7 +27,6 @@ class SubscriberPlan:
     Attributes:
         offsets: The commit of each partition after the reset.
         present: The current commit of each partition; partitions without a commit are omitted.
-        keys: Keys in Redis that would be removed.
         members: Number of members of the subscriber's consumer group; 0 if the broker does not report it.
     """
 
@@ -38,17 +37,7 @@ class SubscriberPlan:
 
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
-    """Return what a reset of a subscriber would commit and remove. Nothing is changed yet.
-
-    Args:
-        settings: Settings of the application.
-        one: The subscriber.
-        at: Where the subscriber is to begin after the reset: ``earliest``, ``latest``, or a time in ms.
-
-    Raises:
-        ConfigurationError: A topic does not exist.
-        TryAgainError: Redis or Kafka does not answer.
-    """
+    """Return what a reset of a subscriber to ``at`` would commit and remove; a number is a time in ms. Nothing is changed yet."""
     async with redis_of(settings) as redis:
         pattern = scan_pattern(settings.app_id, one.subscriber.name)
         keys = [key async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT)]
@@ -64,7 +53,6 @@ async def reset_subscriber(settings: Settings, one: Subscription, planned: Subsc
     The commits come first because Kafka rejects them while a worker runs the subscriber; in this case nothing was changed.
 
     Raises:
-        ConfigurationError: A worker runs the subscriber.
         TryAgainError: Redis or Kafka does not answer. The call may be repeated.
     """
     await commit_offsets(settings, one, planned.offsets)

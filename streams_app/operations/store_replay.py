@@ -35,30 +35,13 @@ class _DeadLetterRecord:
 
 
 class StoreReplay:
-    """Writes the dead letters of one read store into that store.
-
-    Attributes:
-        done: Progress so far.
-        on_batch: Called with :attr:`done` after each batch.
-    """
+    """Writes the dead letters of one read store into that store; ``on_batch`` is called with :attr:`done` after each batch."""
 
     def __init__(
         self, settings: Settings, store: ReadStoreSettings, selection: DeadLetterSelection, clock: Clock,
         *, limit: int | None = None, dry_run: bool = False,
     ) -> None:  # fmt: skip
-        """Prepare a replay, without connecting.
-
-        Args:
-            settings: Settings of the application.
-            store: The store that rejected the records.
-            selection: The dead letters that the operator has selected.
-            clock: Clock for the column ``updated_ms``.
-            limit: Maximum number of replayed records; None: no limit.
-            dry_run: Whether to count only and write nothing.
-
-        Raises:
-            ConfigurationError: The store or its source cannot be used.
-        """
+        """At most ``limit`` records are replayed; a ``dry_run`` only counts."""
         self.done = ReplayProgress()
         self.on_batch: Callable[[ReplayProgress], None] = lambda _: None
         self._settings = settings
@@ -79,7 +62,6 @@ class StoreReplay:
 
         Raises:
             TryAgainError: Kafka, the store or its source does not answer; :attr:`done` has the progress so far.
-            ConfigurationError: The dead-letter topic does not exist.
         """
         try:
             async with dead_letter_topic(self._settings, self._store.dead_letters) as topic:

@@ -26,8 +26,6 @@ class TopicChanges:
     """Result of ``streams-app topics create``.
 
     Attributes:
-        created: Topics that were created.
-        existing: Topics that existed.
         started: For each new subscriber with ``idempotent = "no"``, the number of partitions that got an initial offset.
         extended: For each existing subscriber with ``idempotent = "no"``, the partitions that were added to its topics. It reads
             them from their first record. A subscriber without added partitions is omitted.
@@ -49,7 +47,6 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
     the two, the next call does both again.
 
     Raises:
-        ConfigurationError: The broker rejected a topic, or the user's catalogue has a fault.
         TryAgainError: Kafka or Redis does not answer. Redis is needed to tell whether partitions are new.
     """
     topics = {topic.name: topic for topic in topics_of(declared(settings))}
@@ -88,7 +85,6 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
     Raises:
         ConfigurationError: The commits of the subscriber are lost in some partitions, or a worker runs it.
-        TryAgainError: Kafka or Redis does not answer.
     """
     name = one.subscriber.name
     wanted = await commits_at(settings, one, "earliest", replays_at="earliest")

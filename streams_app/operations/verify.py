@@ -69,16 +69,8 @@ class Verification:
         """Prepare a comparison, without connecting.
 
         Args:
-            settings: Settings of the application.
-            declared: The store.
-            clock: Wall clock, and monotonic clock of waits.
-            is_repair: Whether to write the correct values into the store.
             wait_seconds: Time between the two checks of a difference; must be longer than a change takes to reach its open group.
-            on_difference: Called with each difference.
             on_progress: Called with a message, the number of cells or offsets compared so far, and their total.
-
-        Raises:
-            ConfigurationError: The store or its source cannot be used for a comparison.
         """
         self.done = VerifyResult()
         self._settings = settings
@@ -95,12 +87,7 @@ class Verification:
         self._reported: set[int] = set()
 
     async def run(self) -> VerifyResult:
-        """Compare all cells and records, and return the result.
-
-        Raises:
-            ConfigurationError: The store has no tables, or a topic does not exist.
-            TryAgainError: The store, its source or Kafka does not answer.
-        """
+        """Compare all cells and records, and return the result."""
         try:
             if missing := await with_retries(self._store.missing):
                 init = f"streams-app read-store init --store {self._declared.name}"
@@ -304,12 +291,7 @@ class Verification:
 
 
 def left_of(log_bounds: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
-    """Return the number of offsets that a store has not applied, in all partitions, including offsets without a record (pure).
-
-    Args:
-        log_bounds: First offset and last stable offset of each partition.
-        progress: Checkpoint of the store in each partition; a partition without one counts as a whole.
-    """
+    """Return the number of offsets that a store has not applied, including offsets without a record (pure)."""
     return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items())
 
 

@@ -23,12 +23,9 @@ class VerifyResult:
     Attributes:
         cells: Number of cells of the store that were compared with the source.
         records: Number of folded records whose cells were looked up in the store.
-        differences: Number of cells that were reported, because they differ.
-        repaired: Number of differing cells that were corrected.
         on_their_way: Number of cells that differ and were not reported, because they are still changing or their group is open.
         behind: Number of offsets that the store has not applied, because it makes no progress; their records may explain
             differences. 0: the store is up to date.
-        rejected: Number of records that were skipped, because they are not folded records.
         open_unknown: Why the open groups are unknown; "": they are known.
         nulls: Number of cells without a value, and of all cells, by fold and name; of the first 1000 names.
         is_cut: Whether the comparison stopped early, after too many differences.

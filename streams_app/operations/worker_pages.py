@@ -27,7 +27,6 @@ class Page:
     """The metrics of one worker as read over HTTP, or why the request failed.
 
     Attributes:
-        url: Address of the worker.
         text: The metrics; None: the request failed.
         fault: Why the request failed, as the end of a sentence that begins with the address; empty if it did not fail.
     """
@@ -44,23 +43,13 @@ def usual_url(http: HttpSettings) -> str | None:
 
 
 def metrics_url(url: str) -> str:
-    """Return the URL of the metrics of a worker, such as ``http://host:8080/metrics``.
-
-    Args:
-        url: Address of the worker: ``host:8080``, ``http://host:8080/``, or already the URL of the metrics.
-    """
+    """Return the URL of the metrics of a worker, given as ``host:8080``, ``http://host:8080/``, or this URL itself."""
     whole = url if "://" in url else f"http://{url}"
     return whole.rstrip("/").removesuffix("/metrics") + "/metrics"
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """Return the metrics in the answer of a worker; a fault if another application, or no worker, has answered (pure).
-
-    Args:
-        url: Address of the worker.
-        text: Body of the HTTP answer.
-        app_id: Name of the application.
-    """
+    """Return the metrics in the answer of a worker; a fault if another application, or no worker, has answered (pure)."""
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
@@ -73,10 +62,6 @@ async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
     """Read the metrics of workers concurrently; return one result for each address, in the order of ``urls``.
 
     If a request failed, its result has the reason in :attr:`Page.fault`. A request ends after :data:`ANSWER_SECONDS`.
-
-    Args:
-        settings: Settings of the application, with its id and the token to send.
-        urls: Addresses of the workers.
     """
     http = settings.http
     headers = {"Authorization": f"Bearer {http.token}"} if http.token else {}
