@@ -21,8 +21,6 @@ class Finding:
     """Result of one check: severity, description and advice.
 
     Attributes:
-        level: Severity of the result.
-        text: Description of the result.
         advice: What the operator has to do; empty: nothing.
         is_away: Whether Kafka or Redis cannot be reached, so that the checks that need it are skipped.
     """

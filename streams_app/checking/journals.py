@@ -20,12 +20,7 @@ MAX_PERCENT: Final = 80
 
 
 async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check whether Redis has enough memory for the journals, and whether their source topics retain events as long as they do.
-
-    Args:
-        settings: Settings of the application.
-        asks: Whether to connect to Kafka and Redis. If False, nothing is checked.
-    """
+    """Check whether Redis has memory for the journals, and their topics retain events as long; nothing if ``asks`` is False."""
     if not (asks and settings.journals):
         return
     redis = connect_briefly(settings.redis)
@@ -51,7 +46,6 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
     """Check whether Redis has enough memory for ``max_bytes`` of all journals together (pure).
 
     Args:
-        journals: All journals.
         servers: Reply to ``INFO`` of each Redis server; in a cluster, of each primary.
     """
     wanted = sum(journal.max_bytes for journal in journals)
@@ -70,13 +64,7 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
 
 
 def source_findings(journal: JournalSettings, config: Mapping[str, str], partitions: int) -> list[Finding]:
-    """Check whether retention, cleanup policy and number of partitions of a source suit a journal (pure).
-
-    Args:
-        journal: The journal.
-        config: Configuration of its source topic in Kafka, such as ``retention.ms``.
-        partitions: Number of partitions of the topic, among which ``max_bytes`` of the journal is divided.
-    """
+    """Check whether retention, cleanup policy and number of partitions of a source suit a journal (pure)."""
     found = []
     if (share := journal.share(partitions)) < MIN_BYTES:
         what = f"journal {journal.name} has {share:,} bytes of Redis for each of the {partitions:,} partitions of {journal.source}"

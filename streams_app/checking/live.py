@@ -16,12 +16,7 @@ LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the settings of the live server and, if ``asks`` is set, the state of views in Redis and their source topics.
-
-    Args:
-        settings: Settings of the application.
-        asks: Whether to connect to Kafka and Redis.
-    """
+    """Check the settings of the live server and, if ``asks`` is set, the state of views in Redis and their source topics."""
     try:
         _ = settings.live_server.secrets
     except ConfigurationError as error:
@@ -50,7 +45,6 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
     """Report views that have state in Redis, but are not declared any more or have another source now (pure).
 
     Args:
-        settings: Settings of the application.
         stored: By name of a view that has state in Redis: the topics whose events this state contains.
     """
     sources = {view.name: view.source for view in settings.live_of_topics}
@@ -104,12 +98,7 @@ def _is_local(origin: str) -> bool:
 
 
 def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:
-    """Check whether retention and cleanup policy of a source suit a view (pure).
-
-    Args:
-        view: The live view.
-        config: Configuration of its source topic in Kafka, such as ``retention.ms``.
-    """
+    """Check whether retention and cleanup policy of a source suit a view (pure)."""
     found = []
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
     if kept_ms != NO_RETENTION_LIMIT and kept_ms < view.expiry_ms:

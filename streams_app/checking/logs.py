@@ -110,13 +110,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
 
 
 def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield one finding if a topic was deleted and created again since a component has read it; otherwise nothing (pure).
-
-    Args:
-        reader: Component that reads the topic.
-        read: Stored position of the component in each partition.
-        ids: Current id of each topic.
-    """
+    """Yield one finding if a topic was deleted and created again since a component has read it; otherwise nothing (pure)."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue
@@ -129,14 +123,7 @@ def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> I
 
 
 def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReaderPosition) -> Finding:
-    """Return the finding about records that the broker has lost after they were read (pure).
-
-    Args:
-        reader: Component that has read the records.
-        tp: The partition.
-        common: First offset that was lost.
-        so_far: Stored position of the reader.
-    """
+    """Return the finding that the broker has lost records from the offset ``common`` on after they were read (pure)."""
     text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
     return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost the events")
 

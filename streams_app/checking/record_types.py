@@ -54,7 +54,6 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
     """Return the JSON schema of each field of a fold's records.
 
     Args:
-        fold: The fold.
         event: The event that the fold reads. It determines the types of the group fields and, with ``keep = "last"``, of the values
             in the changed field. None: the event is unknown, and so are these types.
     """
@@ -74,13 +73,7 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
 
 
 def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> Iterator[Clash]:
-    """Yield the fields of a payload that no record of a fold can fill.
-
-    Args:
-        fold: The fold.
-        payload: Type of the payload that a subscriber requires.
-        event: The event that the fold reads; None: it is unknown.
-    """
+    """Yield the fields of a payload that no record of a fold can fill."""
     schema, definitions = schema_of(payload)
     compared = _SchemaComparison(definitions)
     for field, made in record_schemas(fold, event).items():
@@ -153,7 +146,6 @@ class _SchemaComparison:
             path: Name of the field, or path to the compared schemas within it.
             made: Schema of the values in records.
             wanted: Schema that the payload requires.
-            depth: Depth of nesting.
         """
         if wanted is False:
             return Clash(path, _description(made), "no such field")

@@ -84,12 +84,7 @@ async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings about one Redis server: version, role, memory, clients, eviction policy and append-only file (pure).
-
-    Args:
-        address: Address of the server, without credentials.
-        info: Reply of the server to ``INFO``.
-    """
+    """Return the findings about one Redis server: version, role, memory, clients, eviction policy and append-only file (pure)."""
     name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     speaks = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
     found = [Finding(Level.OK, f"{name} {version} answers at {address}")]

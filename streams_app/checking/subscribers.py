@@ -36,12 +36,7 @@ ID_BYTES: Final = 120
 
 
 async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check whether the catalogue fits the settings, and whether Kafka has the retention and the commits that subscribers need.
-
-    Args:
-        settings: Settings of the application. If they name no catalogue, nothing is checked.
-        asks: Whether to connect to Kafka. If False, only the catalogue is checked.
-    """
+    """Check the catalogue, if there is one, and if ``asks`` is set, the retention and commits in Kafka that subscribers need."""
     if settings.events.catalogue is None:
         return
     try:
@@ -117,9 +112,6 @@ def type_findings(
     """Check whether the records of a fold have the types that a subscriber requires (pure).
 
     Args:
-        one: The subscriber.
-        source: Declaration of the records that the subscriber handles.
-        fold: Fold of these records.
         folded: Events that the catalogue declares in the source topic of the fold.
     """
     who, payload = f"subscriber {one.subscriber.name}", source.value_type.__name__
@@ -161,7 +153,6 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
     outage do not count as attempts.
 
     Args:
-        subscriptions: The subscribers.
         retention: Retention of each topic in ms; :data:`.NO_RETENTION_LIMIT`: no limit. Topics of unknown retention are omitted.
     """
     for one in subscriptions:
@@ -185,11 +176,6 @@ def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, 
     """Check whether an at-most-once subscriber has a commit with metadata in each partition (pure).
 
     A worker does not run the subscriber if one of these commits is missing.
-
-    Args:
-        one: The subscriber.
-        tps: All partitions that the subscriber reads.
-        commits: The current commits of its consumer group.
     """
     name = one.subscriber.name
     missing = len(set(tps) - commits.keys())
