@@ -39,11 +39,7 @@ FETCH_WAIT_MS: Final = 200
 
 
 class JournalAgent:
-    """Fills one journal from its source topic, as a member of the journal's consumer group.
-
-    Attributes:
-        ownership: The source partitions that this worker owns, with their processors.
-    """
+    """Fills one journal from its source topic, as a member of the journal's consumer group."""
 
     def __init__(
         self,
@@ -57,19 +53,6 @@ class JournalAgent:
         throttle: FilingThrottle,
         schemas: PatientRegistry | None,
     ) -> None:
-        """Create an agent, without connecting.
-
-        Args:
-            settings: Settings of the application.
-            journal: Settings of the journal.
-            redis: The application's Redis.
-            scripts: The scripts of journals in this Redis.
-            clock: Trusted clock of the worker.
-            metrics: Metrics of the worker, to which the agent adds those of the journal.
-            keeper_context: State that the keepers of all journals of this worker share.
-            throttle: Throttle that all journals of this worker share.
-            schemas: The schema registry; None if the journal does not need one.
-        """
         self._journal = journal
         self._metrics = metrics
         on_damaged = metrics.journal_damaged_blocks.labels(journal=journal.name).inc
@@ -97,11 +80,7 @@ class JournalAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fill the journal until the worker stops, then commit and leave the group. During outages, wait and retry.
-
-        Args:
-            stop: Set when the worker is to stop.
-        """
+        """Fill the journal until the worker stops, then commit and leave the group. During outages, wait and retry."""
         reporting = asyncio.create_task(self._report(stop), name=f"journal-report {self._journal.name}")
         try:
             await self._member.run(self.ownership, stop)
@@ -162,13 +141,7 @@ class Journals:
         """Create the agents of all journals, without connecting.
 
         Args:
-            settings: Settings of the application.
-            redis: The application's Redis.
-            clock: Trusted clock of the worker.
-            metrics: Metrics of the worker.
-            status: Receives why the worker is not ready, if a schema cannot be used.
             watch: Called when a journal starts, with its consumer group and its ownership, so that the watchdog detects a stall.
-            journals: The journals that this worker fills.
             fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
 
         Raises:
@@ -197,11 +170,6 @@ class Journals:
         ]
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fill the journals until the worker stops.
-
-        Args:
-            stop: Set when the worker is to stop.
-        """
         for journal, agent in zip(self._journals, self._agents, strict=True):
             self._watch(journal.group, agent.ownership)
         await asyncio.gather(*(agent.run(stop) for agent in self._agents))

@@ -22,9 +22,6 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
     If the log was truncated, the segment with the first offset that may have changed and all later segments are removed from the
     state, to be filled again from the log.
-
-    Raises:
-        OtherLogError: The state belongs to another log, because the topic was deleted and created again.
     """
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:

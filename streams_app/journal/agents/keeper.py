@@ -45,31 +45,23 @@ MAX_DUE: Final = 2
 
 
 class KeptShard(Protocol):
-    """The part of a claimed shard that its keeper uses.
-
-    Attributes:
-        clock_ms: Clock of the shard, which determines the ages of segments.
-        lag: Number of readable records that are not appended; None if unknown.
-    """
+    """The part of a claimed shard that its keeper uses, see :class:`.JournalShard`."""
 
     clock_ms: int
     lag: int | None
 
     @property
-    def journal(self) -> JournalSettings:
-        """Settings of the journal."""
+    def journal(self) -> JournalSettings: ...
 
     @property
-    def tp(self) -> TP:
-        """The partition of the source."""
+    def tp(self) -> TP: ...
 
     @property
     def partitions(self) -> int:
         """Number of partitions of the source, among which ``max_bytes`` is divided."""
 
     @property
-    def store(self) -> JournalStore:
-        """Access to the state of the shard in Redis."""
+    def store(self) -> JournalStore: ...
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -80,11 +72,7 @@ class KeptShard(Protocol):
         """The segments that receive no more events, the oldest first."""
 
     def replaced(self, segment: Segment) -> None:
-        """Put the new state of a segment into the owner's copy of the state. Call this after Redis has stored the new state.
-
-        Args:
-            segment: The new state; it replaces the segment with the same first offset.
-        """
+        """Replace the owner's copy of the segment with this first offset. Call this after Redis has stored the new state."""
 
     def dropped(self, segment: Segment) -> None:
         """Remove a segment from the owner's copy of the state. Call this after Redis has removed the segment."""
@@ -92,15 +80,13 @@ class KeptShard(Protocol):
 
 @dataclass(slots=True)
 class KeeperContext:
-    """State that the keepers of a worker share.
+    """State that the keepers of a worker share; only the one that has ``lock`` packs.
 
     Attributes:
         on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
         on_packed: Called with the bytes of a segment in Redis before and after packing.
         on_damaged: Called if a segment cannot be packed, with the number of damaged blocks: 1 if a damaged block is the cause, 0 if
             the cause is another one.
-        lock: Held by the keeper that packs, so that only one keeper packs at a time.
-        running: All running keepers of the worker.
     """
 
     on_dropped: Callable[[Segment, str], None] = lambda segment, cause: None
@@ -127,13 +113,7 @@ class Keeper:
     """
 
     def __init__(self, shard: KeptShard, keeper_context: KeeperContext, on_kept: Callable[[], None] = lambda: None) -> None:
-        """Create a keeper that does not run yet.
-
-        Args:
-            shard: The shard whose segments the keeper removes and packs.
-            keeper_context: State that the keepers of this worker share.
-            on_kept: Called after each :meth:`keep_once`, which may have changed :attr:`is_behind`.
-        """
+        """Create a keeper that calls ``on_kept`` after each :meth:`keep_once`, which may have changed :attr:`is_behind`."""
         self._shard = shard
         self._keeper_context = keeper_context
         self._on_kept = on_kept
@@ -154,11 +134,7 @@ class Keeper:
         return self._has_room and len(self._due()) >= MAX_DUE
 
     async def run(self) -> None:
-        """Remove old segments and pack due ones until cancelled; retry while Redis fails.
-
-        Raises:
-            FencedError: Another worker has claimed the shard, or Redis has lost writes.
-        """
+        """Remove old segments and pack due ones until cancelled; retry while Redis fails, but not after a FencedError."""
         self._keeper_context.running.add(self)
         try:
             while True:
@@ -179,22 +155,14 @@ class Keeper:
             self._keeper_context.running.discard(self)
 
     async def keep_once(self) -> bool:
-        """Remove all segments that are too old or exceed the size limit, then pack one segment if one is due.
-
-        Returns:
-            Whether a segment was packed; then another one may be due.
-        """
+        """Drop all due segments, then pack one if one is due; if this returns True, another one may be due."""
         await self.drop_once()
         return await self.pack_once()
 
     # ---- dropping
 
     async def drop_once(self) -> int:
-        """Remove closed segments older than ``keep``, and the oldest ones while the shard exceeds its share of ``max_bytes``.
-
-        Returns:
-            The number of removed segments.
-        """
+        """Remove closed segments older than ``keep``, and the oldest ones while the shard exceeds its share of ``max_bytes``."""
         count, shard = 0, self._shard
         keep_ms, share = shard.journal.keep_ms, shard.journal.share(shard.partitions)
         while shard.closed:
@@ -210,13 +178,10 @@ class Keeper:
         return count
 
     async def drop_oldest(self, cause: str) -> bool:
-        """Remove the oldest closed segment.
-
-        Args:
-            cause: ``age``, ``size`` or ``memory``.
+        """Remove the oldest closed segment; the cause is ``age``, ``size`` or ``memory``.
 
         Returns:
-            True if the segment is removed now, by this call or a concurrent one. False if there is no closed segment, or Redis
+            Whether the segment is removed now, by this call or a concurrent one. False if there is no closed segment, or Redis
             keeps it because it is not the oldest one.
         """
         closed = self._shard.closed
@@ -235,12 +200,9 @@ class Keeper:
     # ---- packing
 
     async def pack_once(self) -> bool:
-        """Pack the oldest due segment, if there is one. If the shard lags, pack only if at least :data:`MAX_DUE` segments are due.
+        """Pack the oldest due segment, and return whether one was packed. If the shard lags, :data:`MAX_DUE` segments must be due.
 
         A segment that cannot be packed is logged and keeps its raw blocks; this keeper does not try it again.
-
-        Returns:
-            Whether a segment was packed.
         """
         if len(self._due()) < (1 if self._is_at_rest() else MAX_DUE):
             return False
@@ -267,7 +229,6 @@ class Keeper:
             return True
 
     def _is_at_rest(self) -> bool:
-        """Return whether at most :data:`MAX_LAG` records of the partition are not appended yet; False if that is unknown."""
         return self._shard.lag is not None and self._shard.lag <= MAX_LAG
 
     def _due(self) -> list[Segment]:
@@ -283,24 +244,14 @@ class Keeper:
         ]
 
     async def _packed_or_gone(self, raw: Segment) -> Segment | None:
-        """Pack a segment; return its new state, or None if it was removed meanwhile.
-
-        Raises:
-            DamagedBlockError: A raw or a staged block is damaged.
-            _NotPackedError: The blocks of the segment have changed, or Redis has lost raw or staged blocks.
-        """
+        """Pack a segment; return its new state, or None if it was removed meanwhile."""
         packed = await self._pack(raw)
         if packed is None and await self._shard.store.close(raw.first):  # it is closed already: this checks that it exists
             raise _NotPackedError("its blocks have changed, or Redis has lost the staged blocks")
         return packed
 
     async def _pack(self, raw: Segment) -> Segment | None:
-        """Pack a segment; return its new state, or None if it was removed, its blocks have changed, or other blocks are staged.
-
-        Raises:
-            DamagedBlockError: A raw or a staged block is damaged.
-            _NotPackedError: Redis has lost raw blocks, or the staged blocks contain other rows.
-        """
+        """Pack a segment; return its new state, or None if it was removed, its blocks have changed, or other blocks are staged."""
         assert raw.last is not None  # every segment that was claimed or appended to has one
         packer = Repacker(raw.first, raw.last)
         packed = replace(raw, form="packed", generation=secrets.token_hex(8), is_closed=True)
@@ -322,12 +273,7 @@ class Keeper:
         return done if await self._swap(done, staged.blocks) else None
 
     async def _swap(self, packed: Segment, blocks: int) -> bool:
-        """Replace raw blocks by staged ones. Retry until Redis replies, because only a reply shows whether they are replaced.
-
-        Returns:
-            True if the packed blocks are in place. False if the segment was removed, other blocks are staged, or the number of
-            staged blocks is not ``blocks``.
-        """
+        """Replace raw blocks by staged ones. Retry until Redis replies, because only a reply shows whether they are replaced."""
         while True:
             try:
                 return await self._shard.store.swap(packed, blocks)
@@ -341,11 +287,7 @@ class Keeper:
         logger.debug("the keeper of a journal cannot reach Redis, trying again", exc_info=error)
 
     async def _read(self, segment: Segment, after: bytes) -> list[bytes] | None:
-        """Read the next blocks of a segment, about :data:`READ_BYTES`.
-
-        Returns:
-            The blocks; an empty list after the last one. None if the segment was removed or rewritten.
-        """
+        """Read about :data:`READ_BYTES` of a segment; an empty list after its last block, None if it was removed or rewritten."""
         found: list[bytes] = []
         size = 0
         while size < READ_BYTES:
@@ -360,7 +302,6 @@ class Keeper:
         return found
 
     async def _digest(self, packed: Segment) -> tuple[int, bytes]:
-        """Read the staged blocks of a segment back; return the number of their rows, and the digest of the rows."""
         digest, after = RowDigest(), b""
         while members := await self._read(packed, after):
             after = members[-1]
@@ -376,12 +317,7 @@ class Keeper:
 
 
 class _StagedSegment:
-    """Stages the packed blocks of one segment in Redis, several in a script call. The raw blocks remain in place.
-
-    Attributes:
-        blocks: Number of staged blocks.
-        bytes: Estimated bytes that the staged blocks need in Redis.
-    """
+    """Stages the packed blocks of one segment in Redis, several in a script call. The raw blocks remain in place."""
 
     def __init__(self, store: JournalStore, segment: Segment) -> None:
         self.blocks = 0
@@ -393,15 +329,7 @@ class _StagedSegment:
         self._begins = True
 
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
-        """Collect blocks, and stage them whenever a script call is full.
-
-        Args:
-            blocks: The next packed blocks.
-            ends: Whether these are the last blocks, so that all collected ones are staged now.
-
-        Returns:
-            False if blocks could not be staged: the segment was removed or is not raw, or other blocks are staged.
-        """
+        """Collect blocks; stage them whenever a script call is full, or if ``ends`` is set. False if they could not be staged."""
         for block in blocks:
             is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MAX_STAGED
             if is_full and self._waiting and not await self._flush():

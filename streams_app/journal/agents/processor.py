@@ -53,18 +53,9 @@ class JournalContext:
     """Dependencies that the processors of a journal share.
 
     Attributes:
-        app_id: Id of the application.
-        journal: Settings of the journal.
-        limits: Settings of ``[limits]``.
-        redis: The application's Redis.
-        scripts: The scripts of journals in this Redis.
-        clock: Trusted clock of the worker.
-        keeper_context: State that the keepers of a worker share.
-        throttle: Delays appends while the folds of the worker have a backlog.
-        outage: Determines the wait between attempts during an outage of Redis, and logs the outage once.
-        on_filed: Called after each append, with the chunk that was appended.
+        on_filed: Called after each append.
         on_lost: Called with the number of offsets that retention removed before they were appended.
-        schemas: The schema registry; None if the journal does not need one.
+        schemas: None if the journal does not need a schema registry.
     """
 
     app_id: str
@@ -90,28 +81,23 @@ class JournalProcessors(Processors):
     """Creates a processor for each source partition of a journal."""
 
     def __init__(self, context: JournalContext) -> None:
-        """Create the factory for one journal."""
         self.context = context
         self._claimed: dict[TP, JournalProcessor] = {}
 
     @property
     def topics(self) -> Collection[str]:
-        """The source topic of the journal, as a collection of one."""
         return (self.context.journal.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, JournalProcessor]:
-        """Create the processor of a partition; return it in a dict whose key is the name of the journal."""
         self._claimed[tp] = processor = JournalProcessor(tp, self.context)
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether appends wait for a known reason: an outage, a backlog of folds, or segments that must be packed first."""
         if self.context.is_waiting or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())
 
     def shards(self) -> list[JournalShard]:
-        """Return the shards of the journal that this worker owns."""
         return [one.shard for one in self._claimed.values() if one.shard is not None]
 
 
@@ -119,16 +105,12 @@ class JournalProcessor(Processor):
     """Appends the events of one partition to a journal.
 
     A single task appends events, and closes a segment after its day, so that no two appends of a shard overlap. The keeper runs
-    concurrently.
-
-    Attributes:
-        shard: The claimed state of the partition; None before the claim and after the release.
+    concurrently. ``shard`` is None before the claim and after the release.
     """
 
     in_flight = 0
 
     def __init__(self, tp: TP, context: JournalContext) -> None:
-        """Create the processor of a partition that is not claimed yet."""
         self.shard: JournalShard | None = None
         self._tp = tp
         self._context = context
@@ -145,7 +127,6 @@ class JournalProcessor(Processor):
 
     @property
     def is_behind(self) -> bool:
-        """Whether no event is appended until the keeper has packed a closed segment."""
         return self.shard is not None and self._keeper is not None and self._keeper.is_behind
 
     # ---- called by the delivery layer
@@ -155,14 +136,8 @@ class JournalProcessor(Processor):
 
         If retention has removed records that were not appended, a gap is appended for them.
 
-        Returns:
-            The offset after the fence, from which to deliver.
-
         Raises:
             NotOwnerError: Kafka rejected the first commit.
-            OtherLogError: The state belongs to another log, because the topic was deleted and created again.
-            FencedError: Another worker has claimed the shard meanwhile.
-            KafkaError, RedisError, OSError, TimeoutError: Kafka or Redis failed; the caller tries the claim again.
         """
         context = self._context
         self._meta = (keys := journal_keys(context.app_id, context.journal.name, *self._tp)).meta
@@ -187,13 +162,11 @@ class JournalProcessor(Processor):
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range of records to be appended."""
         self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the fence; None before the claim and after the release."""
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
@@ -205,10 +178,7 @@ class JournalProcessor(Processor):
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return how many of the checks of the shard that :meth:`tick` requests are done, so that the watchdog detects a stall.
-
-        The result is None during an outage, or without a claim.
-        """
+        """Return how many of the checks of the shard that :meth:`tick` requests are done, so that the watchdog detects a stall."""
         if self._context.is_waiting or self.shard is None:
             return None
         journal = self._context.journal.name
@@ -216,7 +186,7 @@ class JournalProcessor(Processor):
         return Progress(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once. Nothing has to be saved within ``seconds``, because the state in Redis is complete for the next owner."""
+        """Stop at once: the state in Redis is complete for the next owner."""
         self.shard = None
         await cancel_all(self._tasks)
         self._context.outage.forget(self)
@@ -271,20 +241,13 @@ class JournalProcessor(Processor):
         claim.on_progress()
 
     async def _prepare(self, batch: Batch) -> None:
-        """Fetch the schemas that are needed to read the journal keys of the next chunk; wait until the schema registry answers.
-
-        Do nothing if the journal key is the record key.
-        """
+        """Fetch the schemas that are needed to read the journal keys of the next chunk; wait until the schema registry answers."""
         schemas = self._context.schemas
         if schemas is not None and not self._context.journal.is_by_record_key:
             await schemas.prepare(self._values.framed_parts(batch.records[:MAX_CHUNK_EVENTS]), self)
 
     async def _check_state(self, claim: Claim, shard: JournalShard) -> None:
-        """Advance the clock of a shard that has caught up, close a segment whose day is over, and check the state in Redis.
-
-        Raises:
-            FencedError: Another worker has claimed the shard, or Redis has lost writes.
-        """
+        """Advance the clock of a shard that has caught up, close a segment whose day is over, and check the state in Redis."""
         clock, view = self._context.clock, claim.reader_view()
         now_ms = clock.now_ms()
         shard.lag = None if view.stable_offset is None else max(0, view.stable_offset - shard.fence - 1)
@@ -302,11 +265,7 @@ class JournalProcessor(Processor):
             raise FencedError("check", "fence")
 
     async def _retry(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
-        """Call ``step`` until Redis executes it. Each time Redis is full, remove the oldest closed segment before the next attempt.
-
-        Raises:
-            FencedError: Another worker has claimed the shard, or Redis has lost writes.
-        """
+        """Call ``step`` until Redis executes it. Each time Redis is full, remove the oldest closed segment before the next call."""
 
         async def made_room(error: BaseException) -> bool:
             return isinstance(error, OutOfMemoryError) and await self._made_room(keeper)

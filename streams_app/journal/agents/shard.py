@@ -24,10 +24,7 @@ FORMS: Final[tuple[Form, ...]] = ("raw", "packed", "gap")
 class Filing:
     """An encoded chunk that is ready to be appended. The append is idempotent, and is repeated until Redis replies.
 
-    Attributes:
-        chunk: The chunk with its records.
-        blocks: The encoded records, one block for each key.
-        segment: State of the segment after the append.
+    ``blocks`` has one block for each key, and ``segment`` is the state of the segment after the append.
     """
 
     chunk: JournalChunk
@@ -39,12 +36,7 @@ class JournalShard:
     """One claimed shard of a journal. Its processor appends to segments and closes them; its keeper packs and removes closed ones.
 
     Attributes:
-        journal: Settings of the journal.
-        tp: The partition of the source.
-        partitions: Number of partitions of the source.
-        store: Access to the state of the shard in Redis.
         segments: All segments, the oldest first.
-        fence: Highest appended offset.
         clock_ms: Clock of the shard, which determines days and ages of segments.
         lag: Number of readable records that are not appended; None if unknown.
     """
@@ -60,18 +52,6 @@ class JournalShard:
         claimed: JournalClaim,
         values: ValueReader = PLAIN,
     ) -> None:
-        """Initialize from the state that a claim has found or created.
-
-        Args:
-            journal: Settings of the journal.
-            tp: The partition of the source.
-            partitions: Number of partitions of the source.
-            limits: Settings of ``[limits]``.
-            store: Access to the state of the shard in Redis.
-            token: Token of the claim.
-            claimed: The state that the claim returned.
-            values: Decodes the values that contain the key fields.
-        """
         self.journal = journal
         self.tp = tp
         self.partitions = partitions
@@ -99,21 +79,15 @@ class JournalShard:
 
     @property
     def closed(self) -> list[Segment]:
-        """The segments that receive no more events, the oldest first."""
         return self.segments if self.open is None else self.segments[:-1]
 
     # ---- appending
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """Build and encode the first chunk of a range of records; it may cover only a part of the range.
+        """Build and encode the first chunk of a range of records; it may cover only a part of the range, up to before ``end``.
 
         Call this once for each chunk, because it adds the bytes of the chunk to the counts of its keys. To retry the append, pass
         the same result to :meth:`write` again.
-
-        Args:
-            records: Records of the range, in offset order; empty for a range without records.
-            end: The offset after the range.
-            now_ms: The trusted wall clock.
         """
         known = self.open
         segment = None if known is None else OpenSegment(known.day, known.received_bytes, known.stored_bytes)
@@ -137,32 +111,20 @@ class JournalShard:
         )
 
     async def write(self, filing: Filing) -> None:
-        """Append an encoded chunk to the state in Redis, then update this copy of the state.
-
-        Raises:
-            FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.
-        """
+        """Append an encoded chunk to the state in Redis, then update this copy of the state."""
         log = self._log if filing.chunk.last is None else followed_by(self._log, filing.chunk.last)
         await self.store.append(self.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, log)
         self._log, self.clock_ms = log, filing.chunk.clock_ms
         self._took(filing.segment)
 
     async def skip(self, to: int) -> None:
-        """Append a gap, from the offset after the fence up to and including ``to``, and move the fence to ``to``.
-
-        Raises:
-            FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.
-        """
+        """Append a gap, from the offset after the fence up to and including ``to``, and move the fence to ``to``."""
         segment = replace(self._begun("gap", self.clock_ms), last=to, is_closed=True)
         await self.store.append(self.fence, to, (), segment, self.clock_ms, self._log)
         self._took(segment)
 
     async def close_day(self) -> None:
-        """Close the open segment if its day is over, because an idle shard may get no event that begins the next segment.
-
-        Raises:
-            FencedError: Another worker has claimed the shard, or Redis has lost writes; nothing was written.
-        """
+        """Close the open segment if its day is over, because an idle shard may get no event that begins the next segment."""
         known = self.open
         if known is None or day_of(self.clock_ms) <= known.day:
             return
@@ -172,22 +134,13 @@ class JournalShard:
     # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """Put the new state of a segment into the owner's copy of the state. Call this after Redis has stored the new state.
-
-        Args:
-            segment: The new state; it replaces the segment with the same first offset.
-        """
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:
-        """Remove a segment from the owner's copy of the state. Call this after Redis has removed the segment."""
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     def _begun(self, form: Form, clock_ms: int) -> Segment:
-        """Create an empty segment that begins after the fence.
-
-        Its day is that of ``clock_ms``, or the day of the last segment if that is later.
-        """
+        """Create an empty segment after the fence, of the day of ``clock_ms``, or of the last segment if that is later."""
         day, newest = day_of(clock_ms), self.segments[-1] if self.segments else None
         day = day if newest is None else max(day, newest.day)
         part = newest.part + 1 if newest is not None and newest.day == day else 0

@@ -34,15 +34,12 @@ POLL_SECONDS: Final = 0.05
 
 
 class FilingThrottle:
-    """Delays appends to journals while folds have a backlog; shared by all journals of a worker."""
+    """Delays appends to journals while folds have a backlog; shared by all journals of a worker.
+
+    ``fold_backlog`` returns how many records the folds of this worker have not applied yet; 0 without folds.
+    """
 
     def __init__(self, fold_backlog: Callable[[], int], clock: TrustedClock) -> None:
-        """Create a throttle.
-
-        Args:
-            fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
-            clock: Trusted clock of the worker.
-        """
         self._fold_backlog = fold_backlog
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -63,8 +60,7 @@ class FilingThrottle:
     async def turn(self) -> AsyncIterator[None]:
         """Return the context in which one chunk is appended.
 
-        While appends are limited, only one partition at a time can enter the context, and the context ends with a pause, see
-        :data:`PAUSE_FACTOR`.
+        While appends are limited, one partition at a time can enter it, and it ends with a pause, see :data:`PAUSE_FACTOR`.
         """
         if not self.is_limiting:
             yield

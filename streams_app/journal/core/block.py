@@ -84,18 +84,14 @@ def escaped(key: bytes) -> bytes:
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Return the position from which to read those blocks of a key that have rows at or after an offset.
-
-    The position sorts after the key's blocks with a lower last offset, and before the other blocks of the key.
-    """
+    """Return the position from which to read those blocks of a key that have rows at or after an offset."""
     return escaped(key) + _OFFSET.pack(offset)
 
 
 def scan_position(after: bytes) -> bytes:
     """Return the position right after a block, to continue a scan there; unlike the block, it has no payload, so it is short.
 
-    Args:
-        after: The last block that was read, or a position, which is returned unchanged.
+    A position is returned unchanged.
     """
     try:
         _, _, at = _parsed(after)
@@ -115,34 +111,21 @@ def short_of(row: Row) -> ShortRow:
 
 
 def encode(rows: Sequence[Row], level: int = 1) -> bytes:
-    """Encode rows as one block. Rows of several keys are always compressed, rows of one key only if they are large.
-
-    Args:
-        rows: At least one row; sorted by (key, offset).
-        level: Compression level of zstd.
-    """
+    """Encode rows, sorted by (key, offset), as one block; of several keys always compressed, of one key only if they are large."""
     if rows[0].key != rows[-1].key:
         return encode_packed(rows[-1].key, rows[-1].offset, packed(rows), level)
     return _of_key(rows[0].key, [short_of(row) for row in rows], level)
 
 
 def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes:
-    """Compress rows that :func:`packed` has serialized, and encode them as one block.
-
-    Args:
-        key: Key of the last row.
-        last_offset: Offset of the last row.
-        raw: The rows as :func:`packed` returns them.
-        level: Compression level of zstd.
-    """
+    """Compress rows that :func:`packed` has serialized, and encode them as one block with key and offset of the last row."""
     return _member(key, last_offset, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
 
 
 def packed(rows: Sequence[Sequence[Any] | bytes]) -> bytes:
     """Serialize rows as a msgpack array, the content of a block before compression.
 
-    Args:
-        rows: The rows, one per stored event: each as a sequence of its fields, or serialized, as :func:`only_row_of` returns it.
+    Each row is a sequence of its fields, or serialized, as :func:`only_row_of` returns it.
     """
     if not any(isinstance(row, bytes) for row in rows):
         return _encoded(rows)
@@ -152,29 +135,19 @@ def packed(rows: Sequence[Sequence[Any] | bytes]) -> bytes:
 
 
 def encode_by_key(rows: Mapping[bytes, Sequence[ShortRow]], level: int = 1) -> list[bytes]:
-    """Encode the rows of a chunk, one block for each key.
-
-    Args:
-        rows: The rows of each key, in the order of their offsets.
-        level: Compression level of zstd.
-    """
+    """Encode the rows of a chunk, which are in the order of their offsets, one block for each key."""
     return [_of_key(key, of_key, level) for key, of_key in rows.items()]
 
 
 def decode(member: bytes) -> list[Row]:
-    """Check and decode a block; return its rows, sorted by (key, offset).
-
-    Raises:
-        DamagedBlockError: The block is damaged. The checksum is verified before memory for the decompressed rows is allocated.
-    """
+    """Check and decode a block; return its rows, sorted by (key, offset). The checksum is verified before memory is allocated."""
     return list(map(Row._make, tuples_of(member)))
 
 
 def rows_of_key(member: bytes, key: bytes) -> list[Row]:
-    """Return the rows of one key in a block, in the order of their offsets. Only a few rows of other keys are decoded.
+    """Return the rows of one key in a block, in the order of their offsets.
 
-    Raises:
-        DamagedBlockError: The block is damaged. The shape of rows that are not decoded is not checked.
+    Only a few rows of other keys are decoded, so the shape of the others is not checked.
     """
     member_key, last_offset, codec, raw = _opened(member)
     if codec != SEVERAL_KEYS:
@@ -191,11 +164,7 @@ def rows_of_key(member: bytes, key: bytes) -> list[Row]:
 
 
 def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
-    """Check and decode a block; return its rows as plain tuples, which takes a third of the time of :func:`decode`.
-
-    Raises:
-        DamagedBlockError: The block is damaged.
-    """
+    """Check and decode a block; return its rows as plain tuples, which takes a third of the time of :func:`decode`."""
     key, last_offset, codec, raw = _opened(member)
     try:
         if codec == SEVERAL_KEYS:
@@ -244,11 +213,7 @@ def end_of(row: tuple[Any, ...] | bytes) -> tuple[bytes, int]:
 
 
 def raw_of(member: bytes) -> bytes:
-    """Check and decompress a block that :func:`encode_packed` returned; return its rows as :func:`packed` serialized them.
-
-    Raises:
-        DamagedBlockError: The block is damaged, or was not encoded by :func:`encode_packed`.
-    """
+    """Check and decompress a block that :func:`encode_packed` returned; return its rows as :func:`packed` serialized them."""
     *_, codec, raw = _opened(member)
     if codec != SEVERAL_KEYS:
         raise DamagedBlockError(f"the codec of the block is {codec}")
@@ -256,11 +221,7 @@ def raw_of(member: bytes) -> bytes:
 
 
 def last_of(member: bytes) -> tuple[bytes, int]:
-    """Return key and offset of the last row of a block, without decoding the row.
-
-    Raises:
-        DamagedBlockError: The block has no complete key and offset.
-    """
+    """Return key and offset of the last row of a block, without decoding the row."""
     return _parsed(member)[:2]
 
 

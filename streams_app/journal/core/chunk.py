@@ -25,13 +25,7 @@ MAX_COUNTED: Final = 1_000
 
 
 class OpenSegment(NamedTuple):
-    """The properties of the open segment that determine whether the next chunk is appended to it.
-
-    Attributes:
-        day: UTC day of the segment, as in ``2026-08-20``.
-        received_bytes: Bytes of keys, values and headers that the segment has received.
-        stored_bytes: Bytes that the blocks of the segment need in Redis.
-    """
+    """The properties of the open segment that determine whether the next chunk is appended to it; as in :class:`.Segment`."""
 
     day: str
     received_bytes: int
@@ -48,10 +42,7 @@ class JournalChunk:
         begins: Whether the chunk begins a new segment.
         rows: The rows of each key, in the order of their offsets.
         sizes: Received bytes of each key, in the keys, values and headers of its records.
-        entries: Number of records.
-        received_bytes: Received bytes of all keys.
         unkeyed: Number of records without a usable key, for each reason.
-        last: The last record; None if there is none.
     """
 
     to: int
@@ -66,20 +57,14 @@ class JournalChunk:
 
 
 class JournalChunker:
-    """Builds the chunks that are appended to one shard."""
+    """Builds the chunks that are appended to one shard.
+
+    A segment ends after ``segment_bytes`` received bytes, or once its blocks have ``stored_bytes`` in Redis.
+    """
 
     def __init__(
         self, journal: KeySettings, limits: Limits, segment_bytes: int, stored_bytes: int, values: ValueReader = PLAIN
     ) -> None:
-        """Create a chunker.
-
-        Args:
-            journal: The settings that determine the key of an event.
-            limits: Settings of ``[limits]``.
-            segment_bytes: A segment ends after this many received bytes.
-            stored_bytes: A segment also ends once its blocks have this many bytes in Redis.
-            values: Decodes the values that contain the key fields.
-        """
         self._journal = journal
         self._limits = limits
         self._segment_bytes = segment_bytes
@@ -90,14 +75,7 @@ class JournalChunker:
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: OpenSegment | None) -> JournalChunk:
         """Build the first chunk of a range of records; its ``to`` shows where the next chunk begins.
 
-        If there are no records, the chunk is empty and covers the whole range.
-
-        Args:
-            records: Records of the range, in offset order.
-            end: The offset after the range.
-            clock_ms: The clock of the shard before the chunk.
-            now_ms: The trusted wall clock.
-            segment: The open segment; None if there is none.
+        If there are no records, the chunk is empty and covers the whole range. ``clock_ms`` is the shard's clock before the chunk.
         """
         if not records:
             return JournalChunk(end - 1, clock_ms, segment is None)
@@ -182,7 +160,6 @@ class KeySizes:
     """
 
     def __init__(self, known: Sequence[tuple[bytes, int]] = ()) -> None:
-        """Initialize with the largest keys in the description of the open segment, each with its received bytes."""
         self._sizes = dict(known)
 
     def add(self, received_bytes: Mapping[bytes, int]) -> tuple[tuple[bytes, int], ...]:

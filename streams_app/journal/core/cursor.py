@@ -96,16 +96,7 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def check_start(start: Start, journal: str, now_ms: int) -> None:
-    """Check that a start is not a cursor of another journal, whose offsets mean other events, and not a time in the future.
-
-    Args:
-        start: The start.
-        journal: Name of the journal.
-        now_ms: Wall clock.
-
-    Raises:
-        CursorError: The cursor names another journal, or the start is a time more than a day after the wall clock.
-    """
+    """Check that a start is not a cursor of another journal, whose offsets mean other events, nor over a day in the future."""
     if start.journal not in ("", journal):
         raise CursorError(
             f"the cursor is of journal {start.journal}, not of {journal}: use one that {journal} returned, or begin at earliest"
@@ -116,12 +107,7 @@ def check_start(start: Start, journal: str, now_ms: int) -> None:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    """Parse a cursor that consists of ``<partition>-<offset>`` pairs; return the last offset that was read in each partition.
-
-    Raises:
-        CursorError: The text is not a cursor, ends with a time as in ``since-<ms>``, names a partition twice, or has an offset or a
-            partition above the maximum. :func:`parse_start` accepts a cursor with a time.
-    """
+    """Parse ``<partition>-<offset>`` pairs, without a time; return the last offset that was read in each partition."""
     if len(text) > MAX_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)
     pairs = [(int(partition), int(offset)) for partition, _, offset in (pair.partition("-") for pair in text.split(","))]
@@ -142,7 +128,7 @@ def cursor_text(positions: Mapping[int, int], since_ms: int | None = None, journ
     Args:
         positions: Last offset that was read in each partition; partitions with a negative one are left out.
         since_ms: Time from which partitions without a pair are read; None if they are read from their floor.
-        journal: Name of the journal; "" for a list of positions, such as the floors of a journal.
+        journal: "" for a list of positions, such as the floors of a journal.
     """
     pairs = [f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0]
     text = ",".join(pairs if since_ms is None else [*pairs, f"since-{since_ms}"])
@@ -150,11 +136,7 @@ def cursor_text(positions: Mapping[int, int], since_ms: int | None = None, journ
 
 
 def _moment(text: str, now_ms: int) -> int:
-    """Convert the time at which a reader starts to ms since 1970.
-
-    Raises:
-        CursorError: The text is not a time, or the time is before 1970.
-    """
+    """Convert the time at which a reader starts to ms since 1970; a time before 1970 is a CursorError."""
     try:
         ago_ms = milliseconds(parse_duration(text.removeprefix("-")))
         since_ms = now_ms - ago_ms

@@ -19,35 +19,19 @@ def day_of(time_ms: int) -> str:
 
 
 def begin_of(day: str) -> int:
-    """Return the time at which a UTC day begins, in ms.
-
-    Raises:
-        ValueError: The text is not a day.
-    """
+    """Return the time at which a UTC day begins, in ms; ValueError if the text is not a day."""
     return (datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def clock_after(clock_ms: int, record_ms: int | None, trusted_ms: int) -> int:
-    """Return the partition clock of a journal after an event is appended.
+    """Return the partition clock of a journal after an event with the time ``record_ms``, which is None or negative if it has none.
 
     The clock advances to the record time, or to the trusted wall clock if that is earlier. It never goes back, and a record without
     a time does not change it.
-
-    Args:
-        clock_ms: The clock before the event.
-        record_ms: Time of the record; None or negative if it has none.
-        trusted_ms: The trusted wall clock.
     """
     return max(clock_ms, min(-1 if record_ms is None else record_ms, trusted_ms))
 
 
 def ends(day: str, received_bytes: int, clock_ms: int, limit_bytes: int) -> bool:
-    """Return whether a segment ends before the next event, which then begins another segment.
-
-    Args:
-        day: UTC day of the segment.
-        received_bytes: Bytes of keys, values and headers that the segment has received.
-        clock_ms: The clock of the shard after the next event.
-        limit_bytes: Number of received bytes at which a segment ends.
-    """
+    """Return whether a segment ends before the next event, after which the clock of the shard is ``clock_ms``."""
     return received_bytes >= limit_bytes or day_of(clock_ms) > day

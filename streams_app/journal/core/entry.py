@@ -107,12 +107,7 @@ def row_of(
 
 
 def max_key_bytes(journal: KeySettings, key_bytes: int) -> int:
-    """Return the maximum size of a key as the journal stores it, in bytes; events with a larger one are stored without a key.
-
-    Args:
-        journal: The settings that determine the key of an event.
-        key_bytes: The setting ``limits.key_bytes``.
-    """
+    """Return the maximum size of a key as the journal stores it, in bytes; events with a larger one are stored without a key."""
     return key_bytes if journal.is_by_record_key else key_bytes + 1  # with its type tag
 
 
@@ -121,12 +116,6 @@ def headers_with_key(key: bytes, headers: Headers, record_key: bytes | None, *, 
 
     Workers of former versions read such a row, and return the record key as a header. Nothing is added if the key in the journal is
     the record key, or if the record key has more than :data:`MAX_RECORD_KEY_BYTES`.
-
-    Args:
-        key: Key of the event in the journal; :data:`UNKEYED` if it has none.
-        headers: Headers of the event.
-        record_key: Key of its record; None if it has none.
-        is_by_record_key: Whether the journal has the key ``@key``.
     """
     if is_by_record_key and key:
         return headers

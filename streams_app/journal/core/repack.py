@@ -38,10 +38,7 @@ class RowDigest:
         self._found = hashlib.sha256()  # most processors have an instruction for it
 
     def add(self, raw: bytes) -> None:
-        """Add the rows of a block, as :func:`.block.packed` serialized them.
-
-        The digest does not depend on how rows are divided into blocks.
-        """
+        """Add the rows of a block, as :func:`.block.packed` serialized them; how rows are divided into blocks does not matter."""
         count, at = _length(raw)
         self._count += count
         self._found.update(memoryview(raw)[at:])
@@ -59,22 +56,12 @@ class RowsInOrder:
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Initialize before the first block of a segment is read.
-
-        Args:
-            first: First offset of the segment.
-            last: Last offset of the segment.
-        """
         self._first, self._last = first, last
         self._key: bytes | None = None
         self._offset = -1
 
     def of(self, members: Iterable[bytes]) -> list[RepackedRow]:
-        """Decode the next blocks of the segment; return their rows, except duplicates and rows outside the segment's offsets.
-
-        Raises:
-            DamagedBlockError: A block is damaged.
-        """
+        """Decode the next blocks of the segment; return their rows, except duplicates and rows outside the segment's offsets."""
         found: list[RepackedRow] = []
         first, last, key, behind = self._first, self._last, self._key, self._offset
         for member in members:
@@ -102,29 +89,15 @@ class RowsInOrder:
 
 
 class Repacker:
-    """Packs the rows of a segment into compressed blocks, which neighbouring keys share.
-
-    Attributes:
-        digest: Digest of the rows in all packed blocks that were returned.
-    """
+    """Packs the rows of a segment into compressed blocks, which neighbouring keys share; ``digest`` is that of returned blocks."""
 
     def __init__(self, first: int, last: int) -> None:
-        """Initialize before the first block of a segment is added.
-
-        Args:
-            first: First offset of the segment.
-            last: Last offset of the segment.
-        """
         self.digest = RowDigest()
         self._in_order = RowsInOrder(first, last)
         self._rows: list[RepackedRow] = []
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
-        """Add the next blocks of the segment, in their order; return the packed blocks that are full.
-
-        Raises:
-            DamagedBlockError: A block is damaged.
-        """
+        """Add the next blocks of the segment, in their order; return the packed blocks that are full."""
         rows = self._rows + self._in_order.of(members)
         sizes = [
             len(row)
@@ -153,11 +126,7 @@ class Repacker:
 
 
 def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
-    """Add the rows of packed blocks to ``digest``, in their order.
-
-    Raises:
-        DamagedBlockError: A block is damaged.
-    """
+    """Add the rows of packed blocks to ``digest``, in their order."""
     for member in members:
         digest.add(raw_of(member))
 

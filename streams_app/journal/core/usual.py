@@ -56,9 +56,6 @@ class UsualKeys:
         return key if 0 < len(key) <= self._max_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
-        """Return whether a large value can take the fast path: it is not too large, and not nested deeper than orjson allows.
-
-        False if the value may be nested too deeply. With ``@key``, the value is not decoded, so its nesting does not matter.
-        """
+        """Return whether a large value can take the fast path: it is not too large, and not nested deeper than orjson allows."""
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
         return is_flat and len(value) <= self._max_bytes

@@ -49,19 +49,14 @@ class JournalPage:
 
 
 class Reading:
-    """Reads the events of some keys of a journal, from a requested start on.
+    """Reads the events of some keys of a journal, from a requested start on; the keys are as the journal stores them.
 
-    A reading keeps its position in each partition, so that each call continues where the one before has ended.
+    A reading keeps its position in each partition, so that each call continues where the one before has ended. With ``from_floor``,
+    it yields a gap and continues at the first stored event if the journal has removed the next events.
     """
 
     def __init__(self, shards: SharedShards, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
         """Create a reading, without a request to Redis.
-
-        Args:
-            shards: Reads the partitions of the journal from Redis.
-            keys: Keys as the journal stores them.
-            start: Where to start.
-            from_floor: If the journal has removed the next events, yield a gap and continue at the first stored event.
 
         Raises:
             CursorError: The start is a cursor of another journal, or a time in the future.
@@ -92,13 +87,8 @@ class Reading:
     async def limited(self, limit: int, max_bytes: int) -> AsyncGenerator[Entry | Gap, None]:
         """Yield the next entries and gaps within limits; begin with a random partition, so that a busy one starves no other.
 
-        Args:
-            limit: Maximum number of entries and gaps.
-            max_bytes: No further entry is yielded after this many bytes.
-
-        Raises:
-            JournalGoneError: The journal has removed the next events, and nothing was yielded.
-            CursorError: The start has a partition that does not exist.
+        No further entry is yielded after ``max_bytes``. If the journal has removed the next events, JournalGoneError is raised only
+        if nothing was yielded.
         """
         await self._begin()
         count, size = 0, 0
@@ -127,12 +117,10 @@ class Reading:
 
     @property
     def unread(self) -> list[int]:
-        """Partitions that no worker has read yet, or whose state Redis has lost."""
         return [number for number, position in self._sorted() if position.fence is None]
 
     @property
     def floors(self) -> dict[int, int]:
-        """First stored offset of each partition that has a state."""
         return {number: one.floor for number, one in self._sorted() if one.floor is not None}
 
     async def wait(self) -> None:
@@ -170,10 +158,7 @@ class Reading:
                 await self._seek(number, position, position.since_ms)
 
     def _begun(self, partition: int) -> ShardPosition:
-        """Create the position in a partition.
-
-        A partition that is added after reading has begun is read from its floor, or from the requested time.
-        """
+        """A partition that is added after reading has begun is read from its floor, or from the requested time."""
         start = self._start
         if partition in start.positions:
             return ShardPosition(start.positions[partition], is_followed=True, is_named=True)
@@ -213,13 +198,9 @@ class Reading:
     # ---- the next entries
 
     def _in_order(self, first: int) -> AsyncGenerator[Entry | Gap, None]:
-        """Yield the entries and gaps of all partitions, one partition after the other.
+        """Yield the entries and gaps of all partitions, one after the other, in rotation from the index ``first`` on.
 
-        Partitions where the journal has probably removed the next events come first, so that busy partitions do not delay the
-        report of the loss; the others follow in rotation.
-
-        Args:
-            first: Index in the sorted partitions at which the rotation begins.
+        Partitions where the journal has probably removed events come first, so that busy partitions do not delay the report.
         """
         numbers = [number for number, _ in self._sorted()]
         turned = [*numbers[first:], *numbers[:first]]
@@ -245,12 +226,9 @@ class Reading:
         return Entry.of(item, partition, cursor, self._shards.is_by_record_key, older_removed=bool(position.floor))
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
-        """Return the cursor of the reading.
+        """Return the cursor of the reading; offsets in ``moved`` replace those of the positions.
 
         It contains the start time as long as a partition has not reached that time, or the number of partitions is unknown.
-
-        Args:
-            moved: Offsets by partition, which replace those of the positions.
         """
         named = {number: position.offset for number, position in self._positions.items() if position.is_named}
         is_open = not self._is_begun or any(position.since_ms is not None for position in self._positions.values())
@@ -263,8 +241,7 @@ class Reading:
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
     """Return the offset from which to search for the first entry since a time; None if all stored segments are older.
 
-    This is the first offset of the segment in which the entry may be, or of the gaps right before that segment, because events of
-    that time may be among the missing ones.
+    Gaps right before that segment are searched, too, because events of that time may be among the missing ones.
     """
     found = next((index for index, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:

@@ -60,7 +60,7 @@ class EntryDecoder:
             return replace(entry, undecoded=str(error))
 
     async def _fetch(self, value: bytes) -> None:
-        """Fetch the schema of a framed value from the registry, unless the schema is cached.
+        """Fetch the schema of a framed value, unless it is cached.
 
         Raises:
             RegistryUnavailableError: The registry does not answer, or did not answer within the last :data:`PAUSE_MS`.

@@ -56,15 +56,7 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A parsed request for events of a journal.
-
-    Attributes:
-        keys: Keys as the journal stores them; events of any of them are returned.
-        start: Where to start reading.
-        limit: Maximum number of entries and gaps.
-        wait_ms: How long to wait for an entry or a gap if there is none yet.
-        from_floor: Whether to continue at the first stored offset if the journal has removed the next events.
-    """
+    """A parsed request for events of a journal, the arguments of :meth:`.JournalReader.page`."""
 
     keys: tuple[bytes, ...]
     start: Start
@@ -84,19 +76,13 @@ def add_journal_pages(http: HttpServer, settings: Settings, clock: Clock) -> Req
 
 @dataclass(slots=True)
 class RequestLimit:
-    """Counts the requests that the pages of all journals answer at a time; most of them wait for events, or for their client.
-
-    Attributes:
-        maximum: Maximum number of such requests.
-        count: Number of requests that are being answered.
-    """
+    """Counts the requests that the pages of all journals answer at a time; most of them wait for events, or for their client."""
 
     maximum: int = field(default_factory=lambda: max(1, connection_limit() // CONNECTIONS_A_REQUEST))
     count: int = 0
 
     @property
     def is_reached(self) -> bool:
-        """Whether no further request can be answered now."""
         return self.count >= self.maximum
 
     def __enter__(self) -> None:
@@ -107,10 +93,9 @@ class RequestLimit:
 
 
 class JournalHttpPage:
-    """Answers HTTP requests for the events of one journal."""
+    """Answers HTTP requests for the events of one journal. The thread that answers requests connects to Redis."""
 
     def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock, requests: RequestLimit) -> None:
-        """Create a page, without connecting: the thread that answers requests connects to Redis."""
         self._settings = settings
         self._journal = journal
         self._clock = clock
@@ -118,7 +103,6 @@ class JournalHttpPage:
         self._reader: JournalReader | None = None
 
     async def close(self) -> None:
-        """Close the connections to Redis, if there are any."""
         if self._reader is not None:
             await self._reader.aclose()
 
@@ -183,12 +167,7 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hin
     """Yield the parts of the JSON object of an answer, each with whether it is the last one, while its entries are read.
 
     Errors are raised before the first part. If Redis does not answer later, the answer ends with the entries that were read; the
-    client continues after them.
-
-    Args:
-        reading: The reading.
-        items: The next items of the reading.
-        hint: What the client should know about its key; empty if there is nothing.
+    client continues after them. ``hint`` is what the client should know about its key, or empty.
     """
     pieces, size, gaps, is_begun = [b'{"entries":['], 0, [], False
     try:
@@ -223,12 +202,7 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hin
 
 
 def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequest:
-    """Parse the query string of a request for events.
-
-    Args:
-        journal: Journal of the page.
-        query: Query string with percent-encoding, because a key may contain any bytes.
-        now_ms: Wall clock.
+    """Parse the query string of a request for events; it has percent-encoding, because a key may contain any bytes.
 
     Raises:
         BadRequestError: A parameter is unknown, missing, repeated or invalid.

@@ -245,5 +245,4 @@ class JournalReader:
         return Gap(first, last, why, partition, self._cursor_in(partition, last))
 
     def _cursor_in(self, partition: int, offset: int) -> str:
-        """Return the cursor after an offset of one partition."""
         return cursor_text({partition: offset}, journal=self.journal.name)

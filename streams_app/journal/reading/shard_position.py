@@ -26,10 +26,7 @@ INLINE_BYTES: Final = 50_000
 
 
 class MissingOffsets(NamedTuple):
-    """The offsets from ``first`` to ``last``, both included, which the journal does not have.
-
-    The cause ``why`` is a key of :data:`.entries.REASONS`.
-    """
+    """Offsets, ``last`` included, which the journal does not have; the cause ``why`` is a key of :data:`.entries.REASONS`."""
 
     first: int
     last: int
@@ -71,7 +68,7 @@ class ShardPosition:
         is_named: Whether cursors contain the partition, because an entry was read there, or reading did not start at its floor.
         since_ms: Time at which reading will start, while the clock of the partition has not reached it; None once reading has
             started.
-        fence: Highest appended offset in the last reply; None if the partition has no state.
+        fence: As in the last reply; None if the partition has no state.
         floor: First stored offset in the last reply; None if unknown.
     """
 
@@ -84,16 +81,11 @@ class ShardPosition:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything up to the fence was read.
-
-        True while the requested start time is not reached, because nothing has to be read until then; False if the partition has no
-        state.
-        """
+        """Whether everything up to the fence was read; also true while the requested start time is not reached."""
         return self.fence is not None and (self.since_ms is not None or self.offset >= self.fence)
 
     @property
     def has_more(self) -> bool:
-        """Whether there are unread offsets up to the fence."""
         return self.fence is not None and not self.is_caught_up
 
     @property
@@ -102,24 +94,19 @@ class ShardPosition:
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:
-        """Store the fence and the floor that Redis has returned for the partition; both are None if it has no state."""
+        """Store the fence and the floor of the partition; both are None if it has no state."""
         self.fence, self.floor = fence, floor
         if self.since_ms is None and fence is not None and floor is not None and floor - 1 <= self.offset >= fence:
             self.is_followed = True
 
     def begin(self, offset: int) -> None:
-        """Move the position: reading continues after ``offset``, and cursors contain the partition from now on."""
+        """Continue reading after ``offset``; cursors contain the partition from now on."""
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> MergedReplies:
-        """Merge the replies for all keys of a reader into rows and gaps in the order of offsets.
+        """Merge the replies for all keys of a reader, in the order of ``keys``, into rows and gaps in the order of offsets.
 
-        This does not move the offset. Call :meth:`had` for each received item if the reader may stop early, and :meth:`settle` at
-        the end.
-
-        Args:
-            keys: Keys of the reader.
-            replies: The reply for each key, in the order of ``keys``.
+        The offset moves by :meth:`had` for each received item if the reader may stop early, and by :meth:`settle` at the end.
         """
         if any(isinstance(reply, NoStateReply) for reply in replies):
             self.fence = self.floor = None
@@ -146,15 +133,12 @@ class ShardPosition:
         return MergedReplies(iter(removed), floor - 1)
 
     def had(self, item: Row | MissingOffsets) -> None:
-        """Record that the caller has received a row or a gap, so that reading goes on after it.
-
-        :attr:`offset` becomes the offset of the row, or the last offset of the gap.
-        """
+        """Record that the caller has received a row or a gap, so that reading goes on after it."""
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
 
     def settle(self, up_to: int) -> None:
-        """Move the offset to :attr:`.MergedReplies.up_to`, after the caller has received all rows and gaps."""
+        """Move the offset, after the caller has received all rows and gaps."""
         self.offset = max(self.offset, up_to)
 
 
@@ -164,7 +148,6 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
     Args:
         blocks: Blocks in the order in which Redis returned them. They may contain rows of other keys, and rows at or below
             ``after``. Two blocks may contain the same row.
-        key: Key of the rows.
         after: Last offset that was read.
         up_to: Offset up to which the blocks contain all rows of the key.
     """

@@ -27,14 +27,6 @@ class SharedShards:
     """Reads the partitions of one journal from Redis, for all readings on one event loop."""
 
     def __init__(self, redis: Redis, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
-        """Initialize, without a request to Redis.
-
-        Args:
-            redis: Connection of the reader.
-            settings: Settings of the application.
-            journal: Settings of the journal.
-            clock: Clock of this machine.
-        """
         self._redis = redis
         self._scripts = JournalShardReader(JournalScripts(redis))
         self._app_id = settings.app_id
@@ -47,16 +39,13 @@ class SharedShards:
 
     @property
     def journal(self) -> str:
-        """Name of the journal, which its cursors contain."""
         return self._journal.name
 
     @property
     def is_by_record_key(self) -> bool:
-        """Whether the key of an event in the journal is the key of its record."""
         return self._journal.is_by_record_key
 
     def now_ms(self) -> int:
-        """Return the wall clock of this machine."""
         return self._clock.now_ms()
 
     async def scan(
@@ -64,11 +53,7 @@ class SharedShards:
     ) -> AsyncGenerator[Row | MissingOffsets, None]:
         """Yield the next rows and gaps of keys in a partition, after one request per key.
 
-        Args:
-            partition: Partition of the source.
-            keys: Keys as the journal stores them.
-            position: Where to continue. It moves once all rows and gaps were received. A caller that may stop earlier moves it by
-                :meth:`.ShardPosition.had`.
+        The position moves once all rows and gaps were received; a caller that may stop earlier calls :meth:`.ShardPosition.had`.
         """
         of_partition = self._keys_of(partition)
         taken = position.take(keys, [await self._scripts.read(of_partition, key, position.offset) for key in keys])
@@ -78,14 +63,10 @@ class SharedShards:
         position.settle(taken.up_to)
 
     async def status(self, partition: int) -> ShardStatus | None:
-        """Read the state of a partition: its fence, its floor and its segments; None if it has no state."""
         return await self._scripts.status(self._keys_of(partition))
 
     async def partitions(self) -> int:
-        """Return the number of partitions of the source, as partition 0 stores it; 0 if that partition has no state.
-
-        The number may be :data:`PARTITIONS_MS` old.
-        """
+        """Return the number of partitions of the source, at most :data:`PARTITIONS_MS` old; 0 if partition 0 has no state."""
         async with self._asking:
             if not self._partitions or self._clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
                 status = await self.status(0)

@@ -38,12 +38,7 @@ MAX_STAGED: Final = 1_000
 
 
 class InitialState(NamedTuple):
-    """State that a claim creates if the shard has none.
-
-    Attributes:
-        fence: Offset before the first event.
-        clock_ms: Clock of the shard.
-    """
+    """State that a claim creates if the shard has none; ``fence`` is the offset before the first event."""
 
     fence: int
     clock_ms: int
@@ -53,12 +48,9 @@ class JournalClaim(NamedTuple):
     """The state of a shard that a claim found or created.
 
     Attributes:
-        fence: Highest appended offset.
-        clock_ms: Clock of the shard.
         topic_id: Id of the source, as stored by the first claim for which the broker gave one; "" if there was none.
         log: Fingerprints of appended records, up to the fence.
         segments: All segments, in the order of their offsets.
-        is_new: Whether the claim created the state.
     """
 
     fence: int
@@ -74,9 +66,7 @@ class ShardStatus(NamedTuple):
 
     Attributes:
         partitions: Number of partitions of the source, as the owner of this shard stored it.
-        fence: Highest appended offset.
         floor: First offset of the oldest segment; the offset after the fence if there is no segment.
-        clock_ms: Clock of the shard.
         topic_id: Id of the source; "" if the broker gave none.
         segments: All segments, in the order of their offsets.
         owner: Name of the worker that claimed the shard last.
@@ -103,8 +93,7 @@ class RemovedReply:
 class GapReply:
     """Reply to a reader: the journal does not have the offsets from ``first`` to ``last``, both included.
 
-    The cause ``why`` is ``retention`` if the source had removed them before they were appended, and ``damaged`` if Redis has lost
-    them.
+    ``why`` is ``retention`` if the source had removed them before they were appended, ``damaged`` if Redis has lost them.
     """
 
     first: int
@@ -129,10 +118,7 @@ class BlocksReply:
 
 @dataclass(frozen=True, slots=True)
 class NoEventsReply:
-    """Reply to a reader: its key has no further event up to ``up_to``.
-
-    If ``up_to`` is below the fence, there may be events after ``up_to``, which the next read returns.
-    """
+    """Reply to a reader: its key has no further event up to ``up_to``; if that is below the fence, read again from there."""
 
     up_to: int
     fence: int
@@ -148,12 +134,7 @@ Reply = RemovedReply | GapReply | BlocksReply | NoEventsReply | NoStateReply
 
 
 class JournalScripts:
-    """The Lua scripts of journals, and the Redis client that runs them.
-
-    Attributes:
-        redis: The client.
-        by_name: The scripts by name, which is the name of the file in ``lua/`` without its extension.
-    """
+    """The Lua scripts of journals by the names of their files in ``lua/``, and the Redis client that runs them."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.redis = redis
@@ -178,12 +159,13 @@ class _ShardAccess:
             segment: The segment, from the owner's copy of the state or from ``status``. To read staged blocks, which do not belong
                 to the segment yet, pass the segment as it will be with them, including its new generation.
             after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
-            max_bytes: If this is below :data:`REPLY_BYTES`, no further block is returned after this many bytes. Otherwise, the
-                limit is :data:`REPLY_BYTES`, or :data:`SMALL_BLOCKS_BYTES` if the blocks are small.
+            max_bytes: No further block is returned after this many bytes. Small blocks are read by a faster command: unless this is
+                below :data:`REPLY_BYTES`, their limit is :data:`SMALL_BLOCKS_BYTES`.
 
         Returns:
-            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A script that failed
-            half-way may have left duplicates, or rows after the last offset, in a raw segment; callers skip them.
+            The blocks; an empty list after the last one. None if the segment was removed or rewritten: read its status again, and
+            continue from the position of the last row. A script that failed half-way may have left duplicates, or rows after the
+            last offset, in a raw segment; callers skip them.
         """
         count = _small_blocks(segment) if max_bytes >= REPLY_BYTES else 0
         if count >= MIN_SMALL_BLOCKS:
@@ -213,14 +195,6 @@ class JournalStore(_ShardAccess):
     """
 
     def __init__(self, scripts: JournalScripts, keys: JournalKeys, token: str, owner: str = "") -> None:
-        """Create a store, without a request to Redis.
-
-        Args:
-            scripts: The scripts in the application's Redis.
-            keys: Keys of the journal and partition.
-            token: Token of the claim.
-            owner: Name of the worker, shown to operators.
-        """
         super().__init__(scripts)
         self._keys = keys
         self._token = token
@@ -238,8 +212,7 @@ class JournalStore(_ShardAccess):
             partitions: Number of partitions of the source.
             begin: State to create if Redis has none, or has lost a part of it; None: create no state.
             fence_at_most: First offset at which the log may differ from what was appended, as ``Claim.rewind_if_truncated``
-                returns it; None: the log does not differ. The segment with this offset and all later ones are removed, to be
-                appended from the log again.
+                returns it. The segment with this offset and all later ones are removed, to be appended from the log again.
 
         Returns:
             The claimed state; None if there was no complete state and ``begin`` is None.
@@ -274,11 +247,11 @@ class JournalStore(_ShardAccess):
             log: Fingerprints of appended records.
 
         Returns:
-            True if an earlier call appended the range and its reply was lost; False if this call appended it.
+            Whether an earlier call appended the range and its reply was lost.
 
         Raises:
-            FencedError: Another worker has claimed the shard, Redis has lost its state or has another fence, the segment is closed,
-                or it is new and does not begin right after the fence.
+            FencedError: Also if Redis has another fence, the segment is closed, or it is new and does not begin right after the
+                fence.
         """
         reply = await self._call(
             "append", self._keys, token=self._token, fence=str(fence), to=str(to), first=str(segment.first),
@@ -297,12 +270,12 @@ class JournalStore(_ShardAccess):
 
         Args:
             segment: State of the segment after the replacement. Its ``generation`` is the random name of the new set of blocks.
-            blocks: Some blocks of the new set, of about :data:`STAGED_BYTES` in total; at most :data:`MAX_STAGED` blocks.
+            blocks: Of about :data:`STAGED_BYTES` in total; at most :data:`MAX_STAGED` blocks.
             begins: Whether this is the first call for the new set. It removes the set that was staged before.
 
         Returns:
-            True if the blocks are staged. False if the segment was removed or is not raw. Without ``begins``, also False if the new
-            set is not the one that is being staged, for example because another set has replaced it.
+            False if the segment was removed or is not raw. Without ``begins``, also if the new set is not the one that is being
+            staged, for example because another set has replaced it.
         """
         return await self._stage(segment.first, segment.generation, blocks, begins=begins)
 
@@ -315,13 +288,8 @@ class JournalStore(_ShardAccess):
     async def swap(self, segment: Segment, blocks: int) -> bool:
         """Replace the raw blocks of a segment by the staged ones; may be repeated after a lost reply.
 
-        Args:
-            segment: State of the segment after the replacement.
-            blocks: Expected number of staged blocks.
-
         Returns:
-            True if the segment has the new blocks now. False if the segment was removed, other blocks are staged, or the number of
-            staged blocks is not ``blocks``.
+            False if the segment was removed, other blocks are staged, or their number is not ``blocks``.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "swap", self._keys, token=self._token, first=str(segment.first), about=packed_segment(segment), blocks=blocks,
@@ -329,14 +297,7 @@ class JournalStore(_ShardAccess):
         ))  # fmt: skip
 
     async def drop(self, first: int) -> bool:
-        """Remove a segment if it is the oldest one and is not open; the call may be repeated after a lost reply.
-
-        Args:
-            first: First offset of the segment.
-
-        Returns:
-            True if the segment was removed, by this call or an earlier one. False if it is not the oldest one, or is open.
-        """
+        """Remove a segment if it is the oldest one and is not open; True also if an earlier call did, whose reply was lost."""
         return self._is_changed(change := next(self._changes), await self._call(
             "drop", self._keys, token=self._token, first=str(first), change=change,
         ))  # fmt: skip
@@ -346,19 +307,7 @@ class JournalStore(_ShardAccess):
         return bool(reply[0] == b"ok")
 
     async def scan(self, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
-        """Read the next blocks of a segment, in the order of key and last offset.
-
-        Args:
-            segment: The segment, from the owner's copy of the state or from ``status``. To read staged blocks, which do not belong
-                to the segment yet, pass the segment as it will be with them, including its new generation.
-            after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
-            max_bytes: No further block is returned after this many bytes. Small blocks are read by a faster command: unless this is
-                below :data:`REPLY_BYTES`, their limit is :data:`SMALL_BLOCKS_BYTES`.
-
-        Returns:
-            The blocks; an empty list after the last one. None if the segment was removed or rewritten. A script that failed
-            half-way may have left duplicates, or rows after the last offset, in a raw segment; skip them.
-        """
+        """Read the next blocks of a segment of this shard, also staged ones, see :meth:`_scan`."""
         return await self._scan(self._keys, segment, after, max_bytes)
 
 
@@ -366,14 +315,7 @@ class JournalShardReader(_ShardAccess):
     """Reads the stored events and the status of shards of journals; writes nothing."""
 
     async def read(self, keys: JournalKeys, key: bytes, after: int, max_bytes: int = REPLY_BYTES) -> Reply:
-        """Read the next blocks with events of a key, and return one of the reply classes.
-
-        Args:
-            keys: Keys of the shard.
-            key: The key as the journal stores it, see :class:`.Row`.
-            after: Last offset that was read; -1: none.
-            max_bytes: No further block is returned after this many bytes.
-        """
+        """Read the next blocks with events of a key after an offset (-1: from the beginning), about ``max_bytes`` of them."""
         reply = await self._call("read", keys, prefix=escaped(key), after=after, max_bytes=min(max_bytes, REPLY_BYTES))
         match reply[0]:
             case b"gone":
@@ -387,7 +329,7 @@ class JournalShardReader(_ShardAccess):
         return NoStateReply()
 
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
-        """Read the state of a shard: its fence, its floor (the first stored offset) and its segments; None if it has no state.
+        """Read the state of a shard; None if it has none.
 
         The requests are not atomic. Segments above the fence, which were opened after it was read, are left out.
         """
@@ -410,20 +352,7 @@ class JournalShardReader(_ShardAccess):
         return None if found is None else int(found)
 
     async def scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
-        """Read the next blocks of a segment, in the order of key and last offset.
-
-        Args:
-            keys: Keys of the shard.
-            segment: The segment as :meth:`status` returns it.
-            after: The last block that was read, or a position from ``block.position(key, offset)``; b"": read from the beginning.
-            max_bytes: No further block is returned after this many bytes. Small blocks are read by a faster command: unless this is
-                below :data:`REPLY_BYTES`, their limit is :data:`SMALL_BLOCKS_BYTES`.
-
-        Returns:
-            The blocks; an empty list after the last one. None if the segment was removed or rewritten since its status was read:
-            read the status again, and continue from the position of the last row. A script that failed half-way may have left
-            duplicates, or rows after the last offset, in a raw segment; skip them.
-        """
+        """Read the next blocks of a segment as :meth:`status` returns it, see :meth:`_scan`."""
         return await self._scan(keys, segment, after, max_bytes)
 
 

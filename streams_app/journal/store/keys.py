@@ -31,8 +31,7 @@ STATE_VERSION: Final = "v1"
 class JournalKeys:
     """The Redis keys of one journal and partition, in the order of script arguments.
 
-    ``blocks_prefix`` is not a key, but the beginning of the keys ``blocks:<first>:<generation>``: first offset and generation of a
-    segment, see :class:`.Segment`.
+    ``blocks_prefix`` is not a key, but the beginning of the keys ``blocks:<first>:<generation>``.
     """
 
     meta: str
@@ -42,19 +41,11 @@ class JournalKeys:
 
     @property
     def in_order(self) -> list[str]:
-        """The Redis keys as a list, in the order of script arguments."""
         return [self.meta, self.segments, self.about, self.blocks_prefix]
 
 
 def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> JournalKeys:
-    """Return the Redis keys of one journal and partition.
-
-    Args:
-        app_id: Id of the application. Like the names of journal and topic, it has no brace and no slash; the settings check that.
-        journal: Name of the journal.
-        topic: The source.
-        partition: Partition of the source.
-    """
+    """Return the Redis keys of one journal and partition. No name has a brace or a slash: the settings check that."""
     base = f"{{{app_id}/journal.{journal}/{topic}/{partition}}}:{STATE_VERSION}"
     return JournalKeys(f"{base}:meta", f"{base}:segments", f"{base}:about", f"{base}:blocks:")
 

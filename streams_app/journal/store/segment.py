@@ -27,7 +27,6 @@ class Segment:
         generation: Random name of the segment's set of blocks; staged blocks get a new one.
         is_closed: Whether the segment was closed, so that it receives no more events even if it is the last one. Segments before
             the last one receive none in any case.
-        entries: Number of events.
         received_bytes: Size of the keys, values and headers of its events.
         stored_bytes: Estimated bytes that its blocks need in Redis, see ``core/block.py``.
         newest_ms: Clock of the shard after the last event: the newest record time so far, limited by the trusted wall clock.
@@ -59,11 +58,9 @@ def packed_segment(segment: Segment) -> bytes:
 
 
 def segments_of(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
-    """Decode the descriptions of segments; return the segments in the order of their offsets.
+    """Decode the descriptions of segments by their first offsets; return the segments in the order of their offsets.
 
-    Args:
-        about: The description of each segment by its first offset; the entry ``staged`` is ignored.
-        fence: Highest appended offset. The last segment ends at the fence; segments above it are left out.
+    The entry ``staged`` is ignored. The last segment ends at the fence; segments above it are left out.
     """
     firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
     lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
