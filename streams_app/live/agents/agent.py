@@ -39,11 +39,7 @@ FETCH_WAIT_MS: Final = 200
 
 
 class ViewAgent:
-    """Maintains one live view in Redis from its source topic. Several workers share the partitions of the topic.
-
-    Attributes:
-        ownership: The source partitions that this worker owns, with their processors.
-    """
+    """Maintains one live view in Redis from its source topic. Several workers share the partitions of the topic."""
 
     def __init__(
         self,
@@ -55,17 +51,6 @@ class ViewAgent:
         metrics: Metrics,
         schemas: PatientRegistry | None,
     ) -> None:
-        """Create the agent of one view, without connecting.
-
-        Args:
-            settings: Settings of the application.
-            view: Settings of the view, which has a source topic.
-            scripts: Scripts of live views in the application's Redis.
-            producer: Sends dead letters.
-            clock: Trusted clock of the worker.
-            metrics: Metrics of the worker.
-            schemas: The schema registry; None if the view does not need one.
-        """
         self._view = view
         self._metrics = metrics
         component = RejectingComponent("view", view.name, settings.app_id, view.dead_letters)
@@ -96,11 +81,7 @@ class ViewAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Maintain the view until the worker stops, then commit and leave the group. During outages, wait and retry.
-
-        Args:
-            stop: Set when the worker is to stop.
-        """
+        """Maintain the view until the worker stops, then commit and leave the group. During outages, wait and retry."""
         reporting = asyncio.create_task(self._report(stop), name=f"live-report {self._view.name}")
         try:
             await self._member.run(self.ownership, stop)
@@ -151,14 +132,7 @@ class LiveViews:
         """Create the agents, without connecting.
 
         Args:
-            settings: Settings of the application.
-            redis: The application's Redis.
-            producer: Sends dead letters.
-            clock: Trusted clock of the worker.
-            metrics: Metrics of the worker.
-            status: Receives why the worker is not ready, if a schema cannot be used.
             watch: Called when a view starts, with its consumer group and its ownership, so that the watchdog detects a stall.
-            views: The views of topics that this worker maintains.
 
         Raises:
             ConfigurationError: A format needs a package that is not installed, or a schema registry that is not configured.
@@ -175,11 +149,6 @@ class LiveViews:
         ]
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Maintain the views until the worker stops.
-
-        Args:
-            stop: Set when the worker is to stop.
-        """
         for view, agent in zip(self._views, self._agents, strict=True):
             self._watch(view.group, agent.ownership)
         await asyncio.gather(*(agent.run(stop) for agent in self._agents))

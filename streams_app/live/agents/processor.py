@@ -51,17 +51,10 @@ class ViewContext:
     """Dependencies that the processors of one view share.
 
     Attributes:
-        app_id: Id of the application.
-        view: Settings of the view.
         value_bytes: Maximum bytes of an event; larger ones become dead letters.
-        scripts: Scripts of live views in the application's Redis.
-        dead_letters_of: Creates the writer of dead letters for a partition.
-        clock: Trusted clock of the worker.
-        outages: Determines the wait between attempts during an outage of Redis or of the dead-letter topic, and logs the outage
-            once.
-        on_part: Called with each applied batch and the reply of the script *apply*.
-        on_expired: Called with each reply of the script *expire*, which removes expired items.
-        schemas: The schema registry; None if the view does not need one.
+        outages: Outages of Redis and of the dead-letter topic.
+        on_part: Called with each applied batch.
+        schemas: None if the view does not need a schema registry.
     """
 
     app_id: str
@@ -85,38 +78,22 @@ class ViewProcessors(Processors):
     """Creates a :class:`ViewProcessor` for each source partition of a view."""
 
     def __init__(self, context: ViewContext) -> None:
-        """Create the factory, without processors."""
         self.context = context
         self._claimed: dict[TP, ViewProcessor] = {}
 
     @property
     def topics(self) -> Collection[str]:
-        """The source topic of the view, as a collection of one."""
         return (self.context.view.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, ViewProcessor]:
-        """Create the processor of a source partition; return a dict with this single processor, by the name of the view.
-
-        Args:
-            tp: A source partition that is assigned to this member.
-            committed: Not used: a view has one processor in each partition, whatever the last commit contains.
-        """
         self._claimed[tp] = processor = ViewProcessor(tp, self.context)
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether the view applies no changes, because a dependency fails or Redis is full.
-
-        Args:
-            topic: Not used: a view has one source topic.
-        """
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
-        """Return the number of pages with items in the partitions of this worker, and whether a partition is being rebuilt.
-
-        A page is counted once for each partition in which it has items.
-        """
+        """Return the number of pages with items, counted once for each partition, and whether a partition is being rebuilt."""
         live = [one for one in self._claimed.values() if one.is_claimed]
         return sum(one.pages for one in live), any(one.is_reading for one in live)
 
@@ -128,13 +105,11 @@ class ViewProcessor(Processor):
 
     Attributes:
         pages: Number of pages that have items in this partition.
-        is_claimed: Whether this processor has claimed the state and has not been revoked.
     """
 
     in_flight = 0
 
     def __init__(self, tp: TP, context: ViewContext) -> None:
-        """Create the processor of a partition that is not claimed yet."""
         self.pages = 0
         self.is_claimed = False
         self._tp = tp
@@ -160,16 +135,11 @@ class ViewProcessor(Processor):
     async def claim(self, claim: Claim) -> int:
         """Claim the partition's state in Redis, and start the task that applies batches and removes expired items.
 
-        If there is no usable state, one is created. If retention has removed records that were not read, they are skipped.
-
-        Returns:
-            The offset to read next. This is the offset after the fence; for a new state, it is the offset before which all records
-            have expired or were removed by retention.
+        If there is no usable state, one is created: it begins where all earlier records have expired or were removed by retention.
+        If retention has removed records that were not read, they are skipped.
 
         Raises:
             NotOwnerError: Kafka rejected the first commit.
-            FencedError: Another worker has claimed the partition meanwhile.
-            KafkaError, RedisError, OSError, TimeoutError: Kafka or Redis failed; the caller tries the claim again.
         """
         view = self._context.view
         keys = view_keys(self._context.app_id, view.name, *self._tp)
@@ -189,40 +159,26 @@ class ViewProcessor(Processor):
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Queue the next range of records for the task that applies them."""
         self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the offset after the fence, without commit metadata; None before the claim and after the release."""
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Request that the task of this partition removes expired items.
-
-        Args:
-            now_ms: Not used: the task reads the trusted clock when it removes the items.
-        """
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Return how many ticks have removed expired items, and whether a further tick has been requested.
-
-        Args:
-            monotonic_ms: Not used.
-
-        Returns:
-            None without a claim, and while :attr:`ViewContext.is_waiting` is true: then a delay is not a stall.
-        """
+        """Return how many ticks have removed expired items, and whether a further tick has been requested."""
         if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once. Nothing has to be saved within ``seconds``, because the state in Redis is complete for the next owner."""
+        """Stop at once: the state in Redis is complete for the next owner."""
         self.is_claimed = False
         if self._task is not None:
             await cancel_all({self._task})
@@ -319,14 +275,12 @@ class ViewProcessor(Processor):
         claim.on_progress()
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
-        """Report an outage of the dead-letter topic; during an outage, :meth:`progress` returns None, so no stall is detected."""
         self._context.outages.failed(TryAgainError(unacknowledged_text(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
         """Remove a limited number of expired items. If more items have expired, request another call.
 
         Args:
-            claim: Claim of the partition.
             moves_clock: True: advance the clock of the partition, and remove the items that have expired by this clock. False: free
                 memory of a full Redis by removing the items that have expired by the wall clock; the clock of the partition does
                 not move. An unread event may restore such an item; until it is read, the view is behind.
@@ -350,14 +304,9 @@ class ViewProcessor(Processor):
             self._is_due = True
 
     async def _retry(self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Call ``step`` until Redis has executed it. If the reply to an earlier call was lost, the script detects the repetition.
+        """Call ``step`` until Redis has executed it; if Redis is full, call ``when_full`` before the next attempt, to free memory.
 
-        Args:
-            step: Runs one script.
-            when_full: Called before the next attempt if Redis is full, to free memory.
-
-        Raises:
-            FencedError: Another worker has claimed the partition, or Redis has lost writes.
+        If the reply to an earlier call was lost, the script detects the repetition.
         """
 
         async def free_memory(error: BaseException) -> bool:
@@ -374,10 +323,7 @@ class ViewProcessor(Processor):
             logger.debug("expiry to free memory failed", exc_info=error)
 
     def _metadata_at(self, fence: int) -> ViewMetadata:
-        """Return the metadata to store with a new fence.
-
-        If the fence has reached the end of the rebuild, its field ``reading`` is None: browsers receive the view from then on.
-        """
+        """Return the metadata to store with a new fence. Once it has reached the end of the rebuild, browsers receive the view."""
         reading = self._metadata.reading
         return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
 
@@ -385,15 +331,8 @@ class ViewProcessor(Processor):
 def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
     """Return the fence, clock and metadata with which the state of a partition is created (pure).
 
-    Args:
-        start: Offset before which all records have expired.
-        bounds: Bounds of the log, which were read after ``start``.
-        expiry_ms: Time after which an item expires.
-
-    Returns:
-        The state before any record is read. Its fence is the offset before the first record to read, and its clock the time at
-        which the end of the log was read. Browsers receive the view once all records before that end
-        are read.
+    All records before ``start`` have expired; the bounds were read after it. The clock is the time at which the end of the log was
+    read. Browsers receive the view once all records before this end are read.
     """
     begin = max(start, bounds.begin)
     # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.

@@ -1,6 +1,7 @@
 """Simple model of the state of one partition of a view, as the Redis scripts maintain it (pure).
 
-Tests compare the scripts on a real Redis with this model; :class:`streams_app.testing.ViewTester` evaluates declarations with it.
+This module stands alone, because tests compare the scripts on a real Redis with it; :class:`streams_app.testing.ViewTester`
+evaluates declarations with it.
 """
 
 from __future__ import annotations
@@ -13,28 +14,17 @@ from streams_app.live.core.state import Item, ShardPage
 
 
 class PageContent(NamedTuple):
-    """The content of one page.
-
-    Attributes:
-        items: Items, oldest first.
-        has_dropped: Whether items were dropped that would not have expired, because the page had more than its maximum.
-    """
+    """The content of one page, the oldest item first; :class:`.ShardPage` explains ``has_dropped``."""
 
     items: list[Item]
     has_dropped: bool = False
 
 
 def contents_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, PageContent]:
-    """Return the content of each page, once records with these effects are applied one by one. Empty pages are left out.
+    """Return the content of each page at ``clock_ms``, once records are applied one by one in log order. Empty pages are left out.
 
     If a page has dropped items, and others are removed later, the content of a script may differ that applies several records at
     once: removals in its batch then come before the puts.
-
-    Args:
-        meanings: The effects of all records of the log, in log order; None for a record without an effect.
-        clock_ms: Time at which items are evaluated: those that have expired by then are left out.
-        expiry_ms: Time after which an item expires.
-        keep: Maximum number of items of a page; the newest are kept.
     """
     pages: dict[str, dict[str, Item]] = {}
     dropped_ms: dict[str, int] = {}

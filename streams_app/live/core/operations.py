@@ -24,13 +24,7 @@ MAX_PAGES: Final = 500
 
 
 class Change(NamedTuple):
-    """The effect of a batch on one page. Removals are applied before puts.
-
-    Attributes:
-        page: Name of the page.
-        removed: Names of the removed items.
-        puts: Items that are added, or get a newer time.
-    """
+    """The effect of a batch on one page. Removals are applied before puts."""
 
     page: str
     removed: Sequence[str]
@@ -39,12 +33,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class PageChange:
-    """Collects the effect of a batch on one page.
-
-    Attributes:
-        removed: Names of the removed items, as keys in log order.
-        puts: The items that are put after their last removal, by name.
-    """
+    """Collects the effect of a batch on one page: the removed items in log order, and the puts after the last removal of each."""
 
     removed: dict[str, None] = field(default_factory=dict)
     puts: dict[str, Item] = field(default_factory=dict)
@@ -67,11 +56,8 @@ class ViewBatch:
 
     Attributes:
         to: Last offset of the batch.
-        pages: For each changed page, by its name: the items to put and to remove.
         rejected: Records that become dead letters.
         counts: Number of records by effect: ``put``, ``removed``, ``refused`` for dead letters, and ``other`` for ignored records.
-        events: Number of records.
-        last: The last record; None if there is none.
     """
 
     to: int
@@ -83,7 +69,6 @@ class ViewBatch:
 
     @property
     def changes(self) -> list[Change]:
-        """The changes of all pages, one for each page, as an argument for :meth:`.ViewStore.apply`."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, rule: ViewRule, partition: int, record: SourceRecordWithHeaders, now_ms: int) -> None:
@@ -109,15 +94,7 @@ class ViewBatch:
 def view_batches(
     rule: ViewRule, partition: int, records: Sequence[SourceRecordWithHeaders], end: int, now_ms: int
 ) -> Iterator[ViewBatch]:
-    """Yield the batches of a range, in order. The last batch extends to the end of the range, even if the range has no records.
-
-    Args:
-        rule: Rule of the view.
-        partition: Partition of the records.
-        records: Records in offset order.
-        end: Offset after the range.
-        now_ms: Wall clock.
-    """
+    """Yield the batches of a range, in order. The last batch extends to the end of the range, even if the range has no records."""
     part = ViewBatch(end - 1)
     for record in records:
         if part.events >= MAX_EVENTS or len(part.pages) >= MAX_PAGES:

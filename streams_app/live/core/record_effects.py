@@ -33,44 +33,24 @@ ID: Final = ("id",)
 
 
 class Put(NamedTuple):
-    """Effect of a record that adds an item to a page, or moves the time of the item forward.
-
-    Attributes:
-        page: Name of the page.
-        item: The item.
-    """
+    """Effect of a record that adds an item to a page, or moves the time of the item forward."""
 
     page: str
     item: Item
 
 
 class Removal(NamedTuple):
-    """Effect of a record that removes an item from a page.
-
-    Attributes:
-        page: Name of the page.
-        item: Name of the item.
-    """
+    """Effect of a record that removes an item from a page."""
 
     page: str
     item: str
 
 
 class ViewRule:
-    """Determines the effect of each record on one view.
-
-    Attributes:
-        values: Decodes the values of the records.
-    """
+    """Determines the effect of each record on one view; ``values`` decodes the values of the records."""
 
     def __init__(self, view: LiveView, value_bytes: int, schemas: SchemaCache | None = None) -> None:
-        """Parse the paths and conditions of the view.
-
-        Args:
-            view: Settings of the view, which has a source topic.
-            value_bytes: Maximum bytes of an event.
-            schemas: Decodes framed values; None: values have no frame.
-        """
+        """Parse the paths and conditions of the view; without ``schemas``, values have no frame."""
         self.values = ValueReader(view.format, schemas, view.unavailable_value)
         self._page = view.page.split(".")
         self._item = view.item.split(".") if view.item else None
@@ -84,15 +64,9 @@ class ViewRule:
         self._value_bytes = value_bytes
 
     def effect_of(self, partition: int, record: SourceRecordWithHeaders, now_ms: int) -> Put | Removal | None:
-        """Return the effect of a record on the view: a put, a removal, or None.
+        """Return the effect of a record on the view; None if its value is empty, no event, or does not match the conditions.
 
-        Args:
-            partition: Partition of the record.
-            record: The record.
-            now_ms: Wall clock. A missing timestamp, or one in the future, counts as now.
-
-        Returns:
-            None if the view ignores the record: its value is empty, it is not an event, or it does not match the conditions.
+        A missing timestamp, or one in the future, counts as ``now_ms``.
 
         Raises:
             NotFetchedError: The schema of the value is not cached; it has to be fetched first.
@@ -194,11 +168,7 @@ def _type_of(record: SourceRecordWithHeaders) -> str | None:
 
 
 def _name(value: Any, reason: Reason, what: str) -> str:
-    """Convert the value of a field to the name of a page or an item. The number 7 and the text "7" give the same name.
-
-    Raises:
-        BadEventError: The value cannot be a name, or the name is too long.
-    """
+    """Convert the value of a field to the name of a page or an item. The number 7 and the text "7" give the same name."""
     if type(value) is Decimal:
         value = shortest(value)
     if type(value) is int or (type(value) is float and value.is_integer()):

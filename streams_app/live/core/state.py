@@ -24,7 +24,6 @@ class Item(NamedTuple):
     """An item of a page, as one shard stores it.
 
     Attributes:
-        item: Name of the item.
         time_ms: Newest timestamp of the records that put the item.
         payload: Payload as JSON; empty unless the view is a list.
     """
@@ -137,7 +136,6 @@ class ViewState:
         return found
 
     def to_json(self) -> bytes:
-        """Return the fields of :meth:`to_dict` as JSON, as browsers receive them."""
         return orjson.dumps(self.to_dict())
 
 
@@ -147,17 +145,7 @@ def reading(view: LiveView) -> ViewState:
 
 
 def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> tuple[StateName, int | None]:
-    """Return the state of a view, such as ``ok`` or ``behind``, and its ``since_ms``.
-
-    Args:
-        heads: Heads of all shards; None for a shard that does not exist.
-        now_ms: Clock of Redis.
-        expiry_ms: Time after which an item of the view expires.
-
-    Returns:
-        ``state`` and ``since_ms``, as :class:`ViewState` defines them; ``since_ms`` is None unless the state is ``behind`` or
-        ``incomplete``.
-    """
+    """Return ``state`` and ``since_ms`` of a view, as :class:`ViewState` defines them; None is the head of a missing shard."""
     present = [head for head in heads if head is not None]
     if not present or len(present) < len(heads) or any(head.is_reading for head in present):
         return "reading", None
@@ -169,14 +157,7 @@ def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> 
 
 
 def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[ShardPage], now_ms: int) -> ViewState:
-    """Merge the shards of a view into the state of one page.
-
-    Args:
-        view: Settings of the view, which has a source topic.
-        heads: Heads of all shards; None for a shard that does not exist.
-        pages: The content of the page in each shard, in the order of ``heads``.
-        now_ms: Clock of Redis.
-    """
+    """Merge the shards of a view into the state of one page; ``pages`` are in the order of ``heads``."""
     state, since_ms = state_of(heads, now_ms, view.expiry_ms)
     if state == "reading":
         return reading(view)
@@ -188,12 +169,7 @@ def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[Sh
 
 
 def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:
-    """Return the newest items of several shards, newest first. If two shards have the same item, the newer one counts.
-
-    Args:
-        pages: The content of one page in each shard.
-        most: Maximum number of items to return.
-    """
+    """Return the newest items of several shards, newest first. If two shards have the same item, the newer one counts."""
     found: dict[str, Item] = {}
     for page in pages:
         for item in page.items:

@@ -37,7 +37,7 @@ def is_allowed_authority(authority: str | None, hosts: Collection[str]) -> bool:
 
 
 def client_of(peer: str | None, forwarded: Iterable[str], proxies: Sequence[Network]) -> str:
-    """Return the client of a request: its IPv4 address, or the network of its IPv6 address.
+    """Return the client of a request: its IPv4 address, or the network of its IPv6 address; "" if the address is not known.
 
     If the connection comes from a proxy, the client is the last address in ``X-Forwarded-For`` that is not a proxy. The addresses
     before it are not read, because the client may have written them itself.
@@ -45,10 +45,6 @@ def client_of(peer: str | None, forwarded: Iterable[str], proxies: Sequence[Netw
     Args:
         peer: Address of the other end of the connection; None if it is not known.
         forwarded: Values of the headers ``X-Forwarded-For``, in the order in which they were received.
-        proxies: Networks of the proxies.
-
-    Returns:
-        The client; "" if the address is not known.
     """
     client = _address(peer or "")
     if client is None:

@@ -18,7 +18,6 @@ class StateMessage:
     """The state of a view's page, and the message that all connections with this page share.
 
     Attributes:
-        state: The state of the page.
         frame: The state as a server-sent event.
         newest_ms: Time of the newest item on the page; 0 if it has none.
         is_fresh: Whether that item is newer than the newest item of the previous state. If it is, the delay from the time of the
@@ -42,25 +41,13 @@ class Connection:
     """Unwritten states for one client, which is a browser tab with an open page, or a request for JSON.
 
     Attributes:
-        page: Name of the page.
-        views: Views that the client requests.
         tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
         client: The address or user of the tab, whose number of counted tabs is limited; "": it is not limited.
         changed: Set when there is something to write, or the stream is to end.
-        is_ending: Whether the stream is to end.
-        is_beat_due: Whether a beat is to be written, see :meth:`beat`.
         replaced: Number of states that newer ones replaced before they were written, since the metric was last updated.
     """
 
     def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None, client: str = "") -> None:
-        """Create a connection that has nothing to write yet.
-
-        Args:
-            page: Name of the page.
-            views: Views that the client requests.
-            tab: Id of the browser tab, by which viewers are counted; None: the connection is not counted.
-            client: The address or user of the tab, whose number of counted tabs is limited; "": it is not limited.
-        """
         self.page = page
         self.views = views
         self.tab = tab

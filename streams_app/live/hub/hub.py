@@ -53,21 +53,12 @@ STATES: Final = {"ok": 0, "incomplete": 1, "behind": 2, "reading": 3}
 
 
 class Hub:
-    """Polls the views of all open pages, and sends changed states to their connections.
-
-    Attributes:
-        connections: All open connections.
-    """
+    """Polls the views of all open pages, and sends changed states to their connections."""
 
     def __init__(self, settings: Settings, redis: Redis, clock: Clock, metrics: Metrics, status: Status) -> None:
-        """Create the hub, without connecting.
+        """Create the hub, without connecting. The client of Redis has a short timeout.
 
-        Args:
-            settings: Settings with live views.
-            redis: Client of the application's Redis, with a short timeout.
-            clock: Clock of this machine; the times of views are compared with the clock of Redis instead.
-            metrics: Metrics of the process.
-            status: Status of the process, which is not ready during an outage of Redis.
+        The clock is that of this machine; the times of views are compared with the clock of Redis instead.
         """
         self._redis = redis
         self._clock = clock
@@ -221,10 +212,7 @@ class Hub:
                 await drop_idle_connections(self._redis)
 
     def _trace(self, error: Exception) -> None:
-        """Report the hub as not ready after an unexpected error of a poll, and log the error at most once a minute.
-
-        The loop of polls continues.
-        """
+        """Report the hub as not ready after an unexpected error of a poll, and log the error at most once a minute."""
         self._status.set_not_ready("poll", f"a poll failed with {type(error).__name__}: the log has its trace")
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._traced_ms >= TRACE_MS:

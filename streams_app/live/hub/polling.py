@@ -33,20 +33,10 @@ class _Shard:
         self._polled: tuple[str, str] | None = None
 
     def forget(self) -> None:
-        """Make the next poll read all open pages, even if the shard has not changed."""
         self._polled = None
 
     async def update(self, reader: ViewReader, head: ShardHead | None, pages: Collection[str]) -> set[str]:
-        """Poll the shard if it may have changed.
-
-        Args:
-            reader: Reader of the view.
-            head: Current head of the shard; None if the shard does not exist.
-            pages: Open pages.
-
-        Returns:
-            Pages whose content has changed since the last poll; none while the shard is being rebuilt.
-        """
+        """Poll the shard if it may have changed; return the pages that have changed, none while the shard is being rebuilt."""
         if head is None or head.is_reading:
             self.head, self._polled, self.pages = head, None, {}
             return set()
@@ -100,8 +90,7 @@ class ViewSnapshot:
     def resize(self, heads: Sequence[ShardHead | None]) -> bool:
         """Adopt the number of partitions that the metadata of the first shard has; return whether the number has changed.
 
-        Args:
-            heads: Metadata of each shard, which was just read. If the first shard does not exist, the number stays as it is.
+        If the first shard does not exist, the number stays as it is.
         """
         partitions = max(1, heads[0].partitions) if heads[0] is not None else len(self.shards)
         if partitions == len(self.shards):
@@ -110,12 +99,10 @@ class ViewSnapshot:
         return True
 
     async def update(self, heads: Sequence[ShardHead | None], pages: Collection[str], changed: set[tuple[str, str]]) -> None:
-        """Poll all shards that may have changed.
+        """Poll all shards that may have changed. Their heads were just read.
 
-        Args:
-            heads: Metadata of each shard, which was just read; None if the shard does not exist.
-            pages: Open pages.
-            changed: A pair (view, page) is added for each page whose content has changed, even if the poll of another shard fails.
+        A pair (view, page) is added to ``changed`` for each page whose content has changed, even if the poll of another shard
+        fails.
 
         Raises:
             Exception: The first error of a shard. The results of other shards are used.
@@ -148,14 +135,10 @@ class ViewSnapshot:
 
     @property
     def as_of_ms(self) -> int:
-        """Time in ms at which the values of all shards were current, which is the oldest of their clocks.
-
-        0 if a shard was not polled yet or does not exist.
-        """
+        """Time in ms at which the values of all shards were current; 0 if a shard was not polled yet or does not exist."""
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """Return the state of the view, such as ``ok`` or ``behind``, and its ``since_ms``, see :func:`.state_of`."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
@@ -169,9 +152,6 @@ class Poller:
     """Reads the open pages of live views of topics from Redis, and finds which of them have changed.
 
     Await each call of :meth:`poll_once` before the next one: if two calls overlap, changes may be lost.
-
-    Attributes:
-        views: The snapshot of each view, by name of the view.
     """
 
     def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:
@@ -181,9 +161,6 @@ class Poller:
 
     async def poll_once(self, wanted: Mapping[str, Collection[str]]) -> tuple[int, set[tuple[str, str]]]:
         """Read the heads of the requested views, and the open pages of shards that have changed.
-
-        Args:
-            wanted: The open pages of each requested view.
 
         Returns:
             The clock of Redis in ms, and a pair (view, page) for each page whose content has changed since the last successful

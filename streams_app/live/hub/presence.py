@@ -56,16 +56,12 @@ class _ClosedTab(NamedTuple):
 
 
 class Presence:
-    """Writes this hub's open tabs of one presence view to Redis, and counts the tabs of all hubs."""
+    """Writes this hub's open tabs of one presence view to Redis, and counts the tabs of all hubs.
+
+    For a page, at most ``tabs_per_client`` tabs of one client are counted; 0: no limit.
+    """
 
     def __init__(self, view: LiveView, store: PresenceStore, tabs_per_client: int = 0) -> None:
-        """Create the presence of a hub without open tabs.
-
-        Args:
-            view: Settings of the presence view.
-            store: Writes and counts the tabs of the view.
-            tabs_per_client: Maximum number of tabs of one client that are counted for a page; 0: no limit.
-        """
         self.view = view
         self._store = store
         self._tabs_per_client = tabs_per_client
@@ -85,11 +81,6 @@ class Presence:
         """Add a connection of a tab; the tab counts from the next call of :meth:`present_once`.
 
         A tab does not count as long as the maximum number of tabs of its client is open on the page, or has closed just now.
-
-        Args:
-            page: Name of the page.
-            tab: Id of the tab.
-            client: The address or user that has opened the tab; "": the number of its tabs is not limited.
         """
         tabs = self._open.setdefault(page, {})
         if tab in tabs:
@@ -117,15 +108,14 @@ class Presence:
     async def present_once(self, now_ms: int, pages: Collection[str]) -> set[str]:
         """Write to Redis the tabs of this hub that have opened, closed or would soon expire, and count the tabs of all hubs.
 
+        If this raises, the next call writes all tabs again.
+
         Args:
             now_ms: Clock of Redis.
             pages: Pages that are open on this hub.
 
         Returns:
             Those of ``pages`` whose count or tabs have changed since the previous call.
-
-        Raises:
-            Exception: The write failed. The next call writes all tabs again.
         """
         self._forget_lapsed(now_ms)
         asked = list(dict.fromkeys([*pages, *self._open, *self._closed]))
@@ -231,17 +221,16 @@ class Presence:
 
     @property
     def as_of_ms(self) -> int:
-        """Time at which the open tabs were last counted, by the clock of Redis; 0 before the first count."""
+        """Time of the last count, by the clock of Redis; 0 before the first count."""
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
         """Return the state of the view; if it is ``behind``, also the time at which the open tabs were last counted, else None.
 
-        Returns:
-            * ``reading`` for :data:`SETTLE_MS` after Redis has lost data or was not reached for a while: other hubs may not have
-              written their tabs yet.
-            * ``behind`` if pages are open, but their tabs were not counted for more than :data:`.BEHIND_MS`.
-            * ``ok`` otherwise.
+        * ``reading`` for :data:`SETTLE_MS` after Redis has lost data or was not reached for a while: other hubs may not have
+          written their tabs yet.
+        * ``behind`` if pages are open, but their tabs were not counted for more than :data:`.BEHIND_MS`.
+        * ``ok`` otherwise.
         """
         if now_ms < self._settled_ms:
             return "reading", None

@@ -63,10 +63,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class RequestError(Exception):
     """Raised by a handler to reject a request with an HTTP status.
 
-    Attributes:
-        status: HTTP status.
-        reason: Label ``reason`` of the metric ``live_refused``.
-        headers: Additional headers of the response.
+    ``reason`` is the label of the metric ``live_refused``; ``headers`` are added to the response.
     """
 
     def __init__(self, status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -82,22 +79,12 @@ class ViewServer:
     Attributes:
         max_streams: Maximum number of browser tabs that are served: that of the settings, or fewer if the process has too few file
             descriptors.
-        sockets: The connections of the server, with their limits.
     """
 
     def __init__(
         self, settings: Settings, hub: Hub, tokens: TokenVerifier, clock: Clock, metrics: Metrics, *, has_page: bool
     ) -> None:
-        """Create the server, without listening.
-
-        Args:
-            settings: Settings with live views.
-            hub: Hub that provides the states.
-            tokens: Verifies the tokens of browsers.
-            clock: Clock of this machine.
-            metrics: Metrics of the process.
-            has_page: Whether there is an example page at ``/``.
-        """
+        """Create the server, without listening; ``has_page``: with an example page at ``/``."""
         self._server = settings.live_server
         self._proxies = self._server.proxy_networks
         self._views = {view.name: view for view in settings.live}
@@ -114,7 +101,6 @@ class ViewServer:
         self._page, self._page_policy = _page(settings.live) if has_page else (b"", "")
 
     def application(self) -> web.Application:
-        """Build the application with all routes."""
         application = web.Application(middlewares=[self._answer], client_max_size=1024)
         add = application.router.add_get
         add("/live.js", self._live_js)
@@ -125,13 +111,9 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serve HTTP on a listening socket; return the running server.
+        """Serve HTTP on a listening socket by the result of :meth:`runner`, which this call sets up; return the running server.
 
         The number of connections is limited. A connection whose client sends nothing for too long is closed.
-
-        Args:
-            listening: The socket.
-            runner: Result of :meth:`runner`; set up by this call.
         """
         await runner.setup()
         assert runner.server is not None
@@ -139,11 +121,7 @@ class ViewServer:
         return await asyncio.get_running_loop().create_server(factory, sock=listening, backlog=BACKLOG)
 
     def runner(self, shutdown_seconds: float) -> web.AppRunner:
-        """Create the aiohttp runner of :meth:`application`, to be passed to :meth:`listen`.
-
-        Args:
-            shutdown_seconds: Maximum time, in seconds, for which the clean-up of the runner waits for responses in progress.
-        """
+        """Create the runner for :meth:`listen`; its clean-up waits ``shutdown_seconds`` at most for responses in progress."""
         return web.AppRunner(self.application(), handler_cancellation=True, shutdown_timeout=shutdown_seconds)
 
     async def check_forever(self) -> None:
@@ -254,11 +232,9 @@ class ViewServer:
         return client_of(request.remote, request.headers.getall("X-Forwarded-For", ()), self._proxies)
 
     def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
-        """Validate and authorize a request for views.
+        """Validate and authorize a request for views; return the page and the views.
 
-        Returns:
-            The page and the views, and the verifier, the text and the content of the token; None instead of these three if all
-            views are public.
+        If a view is not public, also return the verifier, the text and the content of the token; otherwise None instead of these.
         """
         page = request.match_info["page"]
         if not page or len(page.encode("utf-8", "surrogatepass")) > MAX_PAGE_BYTES:

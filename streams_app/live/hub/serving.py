@@ -40,11 +40,7 @@ REST_SECONDS: Final = 0.5
 
 
 def serve_views(settings: Settings, *, has_page: bool = False) -> None:
-    """Run the hub until SIGTERM or SIGINT.
-
-    Args:
-        settings: Settings with live views.
-        has_page: Whether there is an example page at ``/``.
+    """Run the hub until SIGTERM or SIGINT; ``has_page``: with an example page at ``/``.
 
     Raises:
         ConfigurationError: There is no live view, a secret cannot be read, or Redis denies access.

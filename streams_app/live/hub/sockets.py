@@ -22,10 +22,7 @@ def descriptors_for(connections: int) -> int:
 
 
 def connections_within(connections: int) -> int:
-    """Return how many connections with open pages the soft limit of file descriptors of this process allows.
-
-    The result is at most ``connections``, and at least 1.
-    """
+    """Return how many connections with open pages, from 1 to ``connections``, the soft limit of file descriptors allows."""
     spare = _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - descriptors_for(connections)
     return max(1, min(connections, connections + spare))
 

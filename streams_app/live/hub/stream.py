@@ -30,11 +30,7 @@ def retry_ms() -> int:
 
 
 class EventStream:
-    """Writes the states and beats of one connection to its browser, as server-sent events.
-
-    Attributes:
-        connection: The connection whose messages are written.
-    """
+    """Writes the states and beats of one connection to its browser, as server-sent events."""
 
     def __init__(
         self,
@@ -45,16 +41,7 @@ class EventStream:
         allowed: tuple[TokenVerifier, str, PageToken] | None,
         beat_ms: int,
     ) -> None:
-        """Create the stream, without writing.
-
-        Args:
-            connection: Connection whose messages are written.
-            request: The request to which the stream responds.
-            clock: Clock of this machine.
-            metrics: Metrics of the process.
-            allowed: The verifier, the token as text, and the content of the token; None: all views are public.
-            beat_ms: Time between two beats.
-        """
+        """Create the stream, without writing; ``allowed`` is None if all views are public."""
         self.connection = connection
         self._request = request
         self._clock = clock
@@ -111,9 +98,6 @@ class EventStream:
         """Send a beat if it is due, end the stream if the token is no longer valid, and disconnect a browser that does not read.
 
         Call this once a second; it also updates the metrics.
-
-        Args:
-            monotonic_ms: Monotonic clock of the hub.
         """
         self._metrics.live_replaced.inc(self.connection.replaced)
         self.connection.replaced = 0

@@ -37,7 +37,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PageToken:
-    """Verified content of a token: the pages that it grants, the user and the expiry.
+    """Verified content of a token.
 
     Attributes:
         pages: Names of pages. A name that ends with ``*`` stands for all names with this prefix.
@@ -52,7 +52,6 @@ class PageToken:
     begins_ms: int = 0
 
     def allows(self, page: str) -> bool:
-        """Return whether the token grants access to a page."""
         return any(page == name or (name.endswith("*") and page.startswith(name[:-1])) for name in self.pages)
 
 
@@ -60,11 +59,7 @@ class TokenVerifier:
     """Verifies tokens with the secrets of the hub. Their file is read for each token, so that secrets can be rotated at runtime."""
 
     def __init__(self, server: LiveServer, clock: Clock) -> None:
-        """Read the secrets.
-
-        Raises:
-            ConfigurationError: The file cannot be read, or contains a secret that is too short.
-        """
+        """Read the secrets; ConfigurationError if their file cannot be read, or contains one that is too short."""
         self._server = server
         self._clock = clock
         self._secrets = server.secrets
@@ -137,13 +132,6 @@ def _bytes_of(claim: Any) -> bytes | None:
 
 
 def signed(secret: str, pages: Sequence[str], sub: str, expires_ms: int) -> str:
-    """Return a signed token (HS256), as an application creates it for its users.
-
-    Args:
-        secret: Secret that signs the token.
-        pages: Names of pages. A name that ends with ``*`` stands for all names with this prefix.
-        sub: Name of the user; "": the token has none.
-        expires_ms: Time from which the token is no longer valid, by the wall clock.
-    """
+    """Return a signed token (HS256), as an application creates it for its users; its fields are those of :class:`PageToken`."""
     claims: dict[str, Any] = {"pages": list(pages), "exp": expires_ms // 1000}
     return jwt.encode(claims | ({"sub": sub} if sub else {}), secret, ALGORITHM)

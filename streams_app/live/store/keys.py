@@ -56,36 +56,24 @@ class ViewKeys:
 
     @property
     def in_order(self) -> list[str]:
-        """The keys as a list, in the order of the scripts' KEYS."""
         return [self.meta, self.pages, self.due, self.items_prefix, self.data_prefix, self.dropped]
 
 
 def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
-    """Build the keys of one view and partition.
-
-    Args:
-        app_id: Id of the application. The settings reject braces and slashes in it and in the names of view and topic.
-        view: Name of the view.
-        topic: Source of the view.
-        partition: Partition of the source.
-    """
+    """Build the keys of one view and partition. No name has a brace or a slash: the settings check that."""
     base = f"{{{app_id}/live.{view}/{topic}/{partition}}}:{STATE_VERSION}"
     return ViewKeys(f"{base}:meta", f"{base}:pages", f"{base}:due", f"{base}:items:", f"{base}:data:", f"{base}:dropped")
 
 
 @dataclass(frozen=True, slots=True)
 class PresenceKeys:
-    """The Redis keys of one presence view, in the order of the script's KEYS.
-
-    ``here_prefix`` is a prefix: the key of a page consists of the prefix and the name of the page.
-    """
+    """The Redis keys of one presence view, in the order of the script's KEYS; ``here_prefix`` precedes the name of a page."""
 
     marker: str
     here_prefix: str
 
     @property
     def in_order(self) -> list[str]:
-        """The keys as a list, in the order of the script's KEYS."""
         return [self.marker, self.here_prefix]
 
 

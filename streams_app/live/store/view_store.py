@@ -33,8 +33,7 @@ class ViewMetadata(NamedTuple):
 
     Attributes:
         reading: Offset up to which the log is read before browsers receive the state; None: they receive it already.
-        whole_ms: Retention may have removed events before they were read, so items may be missing until this time, when all of them
-            would have expired. 0: nothing is missing.
+        whole_ms: See :class:`.ShardHead`.
         log: Fingerprints of applied records.
     """
 
@@ -48,11 +47,8 @@ class LiveClaim:
     """The state that a new owner has claimed.
 
     Attributes:
-        fence: Highest offset that is applied.
         seq: Number of the last change.
         clock_ms: The content is the state of the topic as of this time.
-        metadata: Other metadata of the state.
-        is_new: Whether the claim created the state.
     """
 
     fence: int
@@ -63,13 +59,7 @@ class LiveClaim:
 
 
 class ViewStart(NamedTuple):
-    """State that a claim creates if there is none.
-
-    Attributes:
-        fence: Offset before the first event to read.
-        clock_ms: Clock of the state.
-        metadata: Other metadata of the state.
-    """
+    """State that a claim creates if there is none; ``fence`` is the offset before the first event to read."""
 
     fence: int
     clock_ms: int
@@ -91,12 +81,10 @@ class ApplyReply(NamedTuple):
 
 
 class ExpireReply(NamedTuple):
-    """Result of the script *expire*.
+    """Result of the script *expire*: the number of removed items, and of the pages that have items now.
 
     Attributes:
-        items: Number of removed items.
         is_more: Whether more items may be due. The clock moves only when no item is due.
-        pages: Number of pages that have items now.
     """
 
     items: int
@@ -106,12 +94,7 @@ class ExpireReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PollReply:
-    """Result of the script *poll*: the pages of one shard that have changed since a hub polled them.
-
-    Attributes:
-        head: Metadata of the shard, read at the same time.
-        pages: Current content of each page whose version differs from the one that the hub has.
-    """
+    """Result of the script *poll*: the pages of one shard that have changed since a hub polled them, and its head at that time."""
 
     head: ShardHead
     pages: Mapping[str, ShardPage]
@@ -121,7 +104,6 @@ class ClosedTab(NamedTuple):
     """A browser tab that has closed.
 
     Attributes:
-        tab: Id of the tab.
         written_ms: Expiry time of the tab as this hub last wrote it.
         until_ms: New expiry time of the tab. It is not written if another hub has written the tab since.
     """
@@ -132,12 +114,7 @@ class ClosedTab(NamedTuple):
 
 
 class PageTabs(NamedTuple):
-    """The tabs of one page that a hub writes.
-
-    Attributes:
-        open: Expiry time of each open tab that is due to be written.
-        closed: Tabs that have closed.
-    """
+    """The tabs of one page that a hub writes; ``open`` has the expiry time of each open tab that is due to be written."""
 
     open: Mapping[str, float]
     closed: Sequence[ClosedTab] = ()
@@ -145,12 +122,7 @@ class PageTabs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PagePresence:
-    """The browser tabs that have a page open.
-
-    Attributes:
-        count: Number of tabs.
-        tabs: The most recently written tabs; empty unless they were requested.
-    """
+    """The number of tabs that have a page open; ``tabs`` are the most recently written ones, empty unless they were requested."""
 
     count: int
     tabs: tuple[str, ...]
@@ -162,7 +134,6 @@ class PresenceReply:
 
     Attributes:
         marker: Text that changes if Redis loses its data. After a change, the hub must write all its tabs again.
-        pages: The tabs of each page.
     """
 
     marker: str
@@ -173,32 +144,16 @@ class LiveScripts:
     """The scripts of live views by name, registered with one Redis client."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        """Register the scripts, without connecting.
-
-        Args:
-            redis: Client of the application's Redis.
-            timer: Measures the duration of each call.
-        """
         self.by_name = {name: Script(f"live-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
 class ViewStore:
-    """Writes the state of one partition of a view, with the token of one claim.
+    """Writes the state of one partition of a view, with the token of one claim; of each page, the ``keep`` newest items remain.
 
     Each attempt to write gets the next ``seq``, so that (token, seq) never identifies two states.
     """
 
     def __init__(self, scripts: Scripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
-        """Create the store of one claim, without a request to Redis.
-
-        Args:
-            scripts: Scripts of the application's Redis.
-            keys: Keys of the view and partition.
-            token: Token of the claim.
-            has_data: Whether items have payloads.
-            expiry_ms: Time after which an item expires.
-            keep: Maximum number of items of a page; the newest are kept.
-        """
         self._scripts = scripts.by_name
         self._keys = keys.in_order
         self._token = token
@@ -221,9 +176,6 @@ class ViewStore:
             partitions: Number of partitions of the source.
             drop: Whether to drop the stored state in any case.
             begin: State to create if there is none, or if it was dropped; None: create no state.
-
-        Returns:
-            The claimed state; None if there is none and ``begin`` is None.
         """
         fence, clock_ms, metadata = begin or ViewStart(0, 0, ViewMetadata())
         while True:
@@ -273,16 +225,11 @@ class ViewStore:
         return ApplyReply(int(reply[1]), int(reply[2]), reply[0] == b"already")
 
     async def expire(self, fence: int, now_ms: int, *, moves_clock: bool, limit: int = 500) -> ExpireReply:
-        """Remove up to ``limit`` items that are due.
+        """Remove up to ``limit`` items that have expired by ``now_ms``; the errors are those of :meth:`apply`.
 
         Args:
             fence: The fence that is expected in Redis.
-            now_ms: Items that have expired by this time are due.
             moves_clock: Whether to set the clock to ``now_ms`` when no more items are due.
-            limit: Maximum number of items to remove.
-
-        Raises:
-            FencedError: Another worker has claimed the state, or Redis has lost data; nothing was written.
         """
         self._seq += 1
         reply = await self._call(
@@ -293,17 +240,9 @@ class ViewStore:
 
 
 class ViewReader:
-    """Reads the shards of one view, for hubs and commands, without changing them."""
+    """Reads the ``show`` newest items of each page of one view, for hubs and commands, without changing them."""
 
     def __init__(self, redis: Redis, scripts: Scripts, show: int, *, has_data: bool = True) -> None:
-        """Create the reader of one view.
-
-        Args:
-            redis: Client of the application's Redis.
-            scripts: Scripts of that Redis.
-            show: Maximum number of items to read of each page; the newest are read.
-            has_data: Whether items may have payloads.
-        """
         self._redis = redis
         self._scripts = scripts.by_name
         self._show = show
@@ -313,15 +252,13 @@ class ViewReader:
         return await self._scripts[script](keys, arguments)
 
     async def poll(self, keys: ViewKeys, known: Mapping[str, str], token: str = "") -> PollReply | None:
-        """Return the pages of a shard whose version differs from the one that the hub has.
+        """Return the pages of a shard whose version differs from the one that the hub has; None if the shard does not exist.
 
         Args:
             keys: Keys of the shard.
             known: The version of each requested page that the hub has; "" if the hub has none.
-            token: Token of the shard when those versions were read; "" if none were read.
-
-        Returns:
-            The changed pages. If the shard has another token, all requested pages. None if the shard does not exist.
+            token: Token of the shard when those versions were read; "" if none were read. If the shard has another one, all
+                requested pages are returned.
         """
         reply = await self._call(
             "poll", keys.in_order, known=token, wanted=list(known), versions={page: one for page, one in known.items() if one},
@@ -340,11 +277,9 @@ class ViewReader:
 
 
 async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[ShardHead | None]]:
-    """Read the metadata (heads) of shards, which may belong to several views, in one round trip.
+    """Read the heads of shards, which may belong to several views, in one round trip, and the clock of Redis at the same time.
 
-    Returns:
-        The clock of Redis in ms, read at the same time, and the heads in the order of the shards; None for a shard that does not
-        exist.
+    They are in the order of the shards; None for a shard that does not exist.
     """
     pipeline = redis.pipeline(transaction=False)
     for keys in shards:
@@ -355,16 +290,12 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
 
 
 class PresenceStore:
-    """Writes and counts the tabs that have pages of one presence view open. All hubs write to the same keys."""
+    """Writes and counts the tabs that have pages of one presence view open. All hubs write to the same keys.
+
+    The keys expire after twice ``expiry_ms`` if no hub writes them.
+    """
 
     def __init__(self, scripts: Scripts, keys: PresenceKeys, expiry_ms: int) -> None:
-        """Create the store of one presence view.
-
-        Args:
-            scripts: Scripts of the application's Redis.
-            keys: Keys of the view.
-            expiry_ms: Expiry of the view; the keys expire after twice this time if no hub writes them.
-        """
         self._scripts = scripts.by_name
         self._keys = keys.in_order
         self._keep_ms = 2 * expiry_ms
@@ -373,12 +304,9 @@ class PresenceStore:
         return await self._scripts[script](self._keys, arguments)
 
     async def present(self, pages: Mapping[str, PageTabs], now_ms: int, *, named: bool = False) -> PresenceReply:
-        """Write the tabs that have pages open, and count the tabs of all hubs.
+        """Write the tabs that have pages open, and count the tabs of all hubs; pages without tabs to write are counted, too.
 
-        Args:
-            pages: The tabs to write of each page. Pages without tabs to write are counted as well.
-            now_ms: Clock of Redis.
-            named: Whether to return the ids of the tabs as well.
+        ``now_ms`` is the clock of Redis. If ``named`` is set, the ids of the tabs are returned as well.
         """
         given = [
             [
