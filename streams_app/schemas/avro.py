@@ -29,7 +29,6 @@ class AvroSchema:
     """Decodes and encodes the values of one Avro schema."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
-        """Parse the schema and the schemas that it refers to."""
         self._definition = definition
         self._parsed, named = _parsed(definition, _DAYS)
         self._depth: DepthChecker | None = depth_checker(self._parsed, named)
@@ -78,9 +77,7 @@ def schema_of(definition: SchemaDefinition) -> AvroSchema:
 def _parsed(definition: SchemaDefinition, checked: Collection[str]) -> tuple[Any, dict[str, Any]]:
     """Parse a schema and those that it refers to; return it, and all named types by their full names.
 
-    Args:
-        definition: The schema.
-        checked: Logical types whose values are converted by functions of this module.
+    Values of the logical types in ``checked`` are converted by functions of this module.
     """
     named: dict[str, Any] = {}
     for text in definition.references.values():

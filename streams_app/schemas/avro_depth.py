@@ -22,10 +22,9 @@ _CONTAINERS: Final = ("record", "error", "array", "map")
 
 
 class DepthChecker:
-    """Reads values of one schema only to count their levels."""
+    """Reads values of one schema, which fastavro has parsed, only to count their levels."""
 
     def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
-        """Store a schema that fastavro has parsed, and its named types by their full names."""
         self._schema = schema
         self._named = named
 
@@ -89,10 +88,6 @@ def depth_checker(schema: Any, named: Mapping[str, Any]) -> DepthChecker | None:
 
     Values of a recursive schema need a check, and those of a schema with more than :data:`.MAX_DEPTH` levels, or with arrays whose
     items have no bytes.
-
-    Args:
-        schema: The schema.
-        named: All its named types by their full names.
     """
     level = {id(schema): schema}
     for _ in range(MAX_DEPTH):
@@ -139,7 +134,6 @@ def _is_empty(schema: Any, named: Mapping[str, Any], depth: int = 0) -> bool:
 
 
 def _long(body: bytes, at: int) -> tuple[int, int]:
-    """Decode the variable-length integer at a position; return it and the position after it."""
     return zigzag(body, at, LONG_BYTES, "the value ends early, or a number has too many bytes")
 
 

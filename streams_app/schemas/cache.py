@@ -13,11 +13,7 @@ from streams_app.schemas.schema import TYPES, Schema, json_of
 
 
 class NotFetchedError(InternalError):
-    """The schema of a value was not fetched yet.
-
-    Attributes:
-        schema_id: Id of the schema.
-    """
+    """The schema of a value was not fetched yet."""
 
     def __init__(self, schema_id: int) -> None:
         super().__init__(f"schema {schema_id} is not fetched")
@@ -27,11 +23,7 @@ class NotFetchedError(InternalError):
 class SchemaEntry(NamedTuple):
     """The registry's answer for one schema id: the parsed schema, or that there is none.
 
-    Attributes:
-        type: Type of the schema; empty if there is none.
-        schema: The parsed schema; None if there is none.
-        reason: If there is no schema, events with this id become dead letters with this reason.
-        detail: The explanation in these dead letters.
+    If there is none, ``type`` is empty, and events with this id become dead letters with this reason and detail.
     """
 
     type: str
@@ -41,10 +33,12 @@ class SchemaEntry(NamedTuple):
 
 
 class SchemaCache:
-    """Least-recently-used cache of schemas. Decoding never waits: a missing schema raises :class:`NotFetchedError`."""
+    """Least-recently-used cache of schemas. Decoding never waits: a missing schema raises :class:`NotFetchedError`.
+
+    It has at most ``most`` schemas, or as many as a single batch needs if these are more.
+    """
 
     def __init__(self, most: int) -> None:
-        """Create an empty cache of at most ``most`` schemas. If a single batch needs more, it may exceed this limit."""
         self._most = most
         self._entries: dict[int, SchemaEntry] = {}
 
@@ -60,13 +54,7 @@ class SchemaCache:
         return missing
 
     def keep(self, number: int, entry: SchemaEntry, wanted: Collection[int] = ()) -> None:
-        """Add the entry of a schema; if the cache is full, drop the least recently used schema that is not in ``wanted``.
-
-        Args:
-            number: Id of the schema.
-            entry: The registry's answer for this id.
-            wanted: Ids of the schemas that the current batch needs.
-        """
+        """Add the entry of a schema; if the cache is full, drop the least recently used schema that is not in ``wanted``."""
         self._entries[number] = entry
         if len(self._entries) > self._most:
             oldest = next((one for one in self._entries if one != number and one not in wanted), None)
@@ -74,15 +62,13 @@ class SchemaCache:
                 del self._entries[oldest]
 
     def forget(self, number: int) -> None:
-        """Remove the schema with this id, so that it is fetched again; do nothing if it is not cached."""
+        """Remove a schema, so that it is fetched again."""
         self._entries.pop(number, None)
 
     def json(self, value: bytes, declared: Format) -> bytes:
         """Return a framed value as JSON. A JSON body is returned as it is, without validation.
 
-        Args:
-            value: The framed value.
-            declared: Format of the event. Formats with an envelope accept schemas of any type.
+        Formats with an envelope accept schemas of any type.
 
         Raises:
             NotFetchedError: The schema of the value was not fetched yet.

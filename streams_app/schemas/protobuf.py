@@ -39,7 +39,6 @@ class ProtobufSchema:
     """Decodes and encodes the messages of one Protobuf schema."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
-        """Compile the schema and the schemas that it refers to."""
         self._file = _compiled(definition)
 
     def decode(self, body: bytes) -> Any:
@@ -59,10 +58,7 @@ class ProtobufSchema:
             return _lenient(message)
 
     def encode(self, event: Any) -> bytes:
-        """Return the event as a message of the first type of the schema, preceded by the message indexes of that type.
-
-        A field of the event that the type does not have is an error.
-        """
+        """Encode an event as a message of the first type of the schema; a field that this type does not have is an error."""
         message = message_factory.GetMessageClass(_message_at(self._file, (0,)))()
         json_format.Parse(json_of(event), message)
         return FIRST_MESSAGE + message.SerializeToString()
@@ -96,11 +92,7 @@ def _compiled(definition: SchemaDefinition) -> FileDescriptor:
 
 
 def _require_valid(folders: Sequence[Path]) -> None:
-    """Check a schema by the compiler, whose command would only print the faults.
-
-    Raises:
-        ValueError: The schema is not valid; the text has all faults, each with its line.
-    """
+    """Check a schema by the compiler, whose command would only print the faults; the ValueError has all, each with its line."""
     check = getattr(getattr(grpc_tools.protoc, "_protoc_compiler", None), "get_protos", None)
     if check is None:
         return  # a release without this function prints the faults

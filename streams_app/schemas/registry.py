@@ -44,11 +44,7 @@ class RegistryUnavailableError(TryAgainError):
 
 
 class UnusableSchemaError(ConfigurationError):
-    """The registry has a schema, but it cannot be parsed or compiled; that is no fault of the events with this schema.
-
-    Attributes:
-        schema_id: Id of the schema.
-    """
+    """The registry has a schema, but it cannot be parsed or compiled; that is no fault of the events with this schema."""
 
     def __init__(self, schema_id: int, fault: str) -> None:
         super().__init__([fault])
@@ -60,12 +56,9 @@ class UnknownSchemaError(Exception):
 
 
 class LatestSchema(NamedTuple):
-    """The latest schema of a registry subject, and when the registry was last queried for it.
+    """The latest schema of a registry subject, for encoding.
 
     Attributes:
-        id: Id of the schema.
-        type: Type of the schema.
-        schema: The parsed schema, for encoding.
         asked_ms: Time of the last query, even if it failed, in ms of the monotonic clock.
     """
 
@@ -76,10 +69,9 @@ class LatestSchema(NamedTuple):
 
 
 class SchemaRegistry(SchemaCache):
-    """Client of one schema registry, with a cache of its schemas. Use it in one event loop only."""
+    """Client of one schema registry, with a cache of its schemas. Use it in one event loop only. ``settings.url`` must be set."""
 
     def __init__(self, settings: SchemaRegistrySettings, clock: Clock | None = None) -> None:
-        """Create an empty cache, without connecting; ``settings.url`` must be set."""
         super().__init__(settings.cache_size)
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -91,12 +83,8 @@ class SchemaRegistry(SchemaCache):
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetch the schemas that values need and that are not cached yet; values without a frame need none.
 
-        Decode the values before the next ``await``, because another task may then displace the schemas from the cache.
-
-        Raises:
-            RegistryUnavailableError: The registry does not answer.
-            UnusableSchemaError: One of the schemas is not valid.
-            ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
+        Decode the values before the next ``await``, because another task may then displace the schemas from the cache. The errors
+        are those of :meth:`fetch`.
         """
         if ids := schema_ids(values):
             await self.fetch(ids)
@@ -206,9 +194,7 @@ class SchemaRegistry(SchemaCache):
     async def fault_of(self, subject: str) -> str | None:
         """Return why the latest schema of a subject cannot be used; None if it can be, or there is no such subject.
 
-        Raises:
-            RegistryUnavailableError: The registry does not answer.
-            ConfigurationError: A package that is needed to decode is not installed, or a file of the settings cannot be read.
+        The errors are those of :meth:`fetch`, except for schemas that are not valid.
         """
         try:
             async with self._session() as session:
@@ -270,12 +256,6 @@ class SchemaRegistry(SchemaCache):
         )
 
     async def _get(self, session: aiohttp.ClientSession, path: str) -> Any:
-        """Send a GET request to the registry; return the decoded JSON.
-
-        Raises:
-            UnknownSchemaError: The registry has no such schema, subject or version.
-            RegistryUnavailableError: The request failed, or the answer is not valid.
-        """
         url = f"{(self._settings.url or '').rstrip('/')}/{path}"
         try:
             async with session.get(url) as response:
@@ -296,11 +276,6 @@ class SchemaRegistry(SchemaCache):
 
 def registry_of(settings: Settings, formats: Collection[Format], clock: Clock | None = None) -> SchemaRegistry | None:
     """Create the registry client of an application; None if the settings name no registry.
-
-    Args:
-        settings: Settings of the application.
-        formats: Formats of its events.
-        clock: Clock of the worker.
 
     Raises:
         ConfigurationError: A format needs a registry but the settings name none, or a package that a format needs is not installed.

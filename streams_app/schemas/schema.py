@@ -17,11 +17,9 @@ from streams_app.unrepresentable import Unrepresentable
 
 
 class SchemaDefinition(NamedTuple):
-    """A schema as the registry returns it.
+    """A schema as the registry returns it; its type is ``AVRO``, ``PROTOBUF`` or ``JSON``.
 
     Attributes:
-        type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-        text: The schema.
         references: The texts of the schemas that this schema refers to, by name. Each comes after the schemas that it refers to.
     """
 
@@ -59,11 +57,9 @@ class JsonSchema:
     """Decodes and encodes JSON. Does not validate it by its schema, because producers have validated it."""
 
     def decode(self, body: bytes) -> Any:
-        """Decode a JSON body."""
         return decode(body)
 
     def encode(self, event: Any) -> bytes:
-        """Encode an event as JSON."""
         return json_of(event)
 
 
@@ -84,11 +80,7 @@ def parsed(definition: SchemaDefinition) -> Schema:
 
 
 def require_package(schema_type: str) -> None:
-    """Check that the package that decodes a type of schema is installed.
-
-    Raises:
-        ConfigurationError: The package is not installed; the error names the extra that installs it.
-    """
+    """Check that the package that decodes a type of schema is installed; the error names the extra that installs it."""
     package, extra = _PACKAGES[schema_type]
     try:
         import_module(package)
@@ -99,11 +91,7 @@ def require_package(schema_type: str) -> None:
 
 
 def json_of(value: Any) -> bytes:
-    """Return the JSON of a decoded value: times in ISO 8601, decimals as text, bytes in Base64.
-
-    Raises:
-        orjson.JSONEncodeError: JSON cannot represent the value.
-    """
+    """Return the JSON of a decoded value: times in ISO 8601, decimals as text, bytes in Base64."""
     return orjson.dumps(value, default=_plain)
 
 

@@ -17,15 +17,13 @@ from streams_app.schemas.framing import is_framed
 
 
 class KeyedValue(Protocol):
-    """Key and value of a consumer record, the parts that a :class:`ValueReader` decodes."""
+    """Key and value of a consumer record in bytes, as produced; the value of a tombstone is None."""
 
     @property
-    def key(self) -> bytes | None:
-        """Record key as produced, in bytes; None if the record has no key."""
+    def key(self) -> bytes | None: ...
 
     @property
-    def value(self) -> bytes | None:
-        """Record value as produced, in bytes; None if the record is a tombstone."""
+    def value(self) -> bytes | None: ...
 
 
 class ValueReader:
@@ -35,7 +33,6 @@ class ValueReader:
         """Create a reader for one format.
 
         Args:
-            declared: The format.
             schemas: Schemas of framed values; None means that values are JSON without frames, as in a test.
             unavailable: With ``debezium``, the placeholder for values that an update did not change.
         """
@@ -48,8 +45,7 @@ class ValueReader:
     def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
         """Yield the record values whose schemas must be fetched before :meth:`event`; for ``debezium``, also the record keys.
 
-        Values without a frame are yielded, too. The formats ``json`` and ``json-schema`` need no fetched schemas: for them, nothing
-        is yielded.
+        Values without a frame are yielded, too; nothing is yielded for ``json`` and ``json-schema``, which need no schemas.
         """
         if self._format in ("json", "json-schema"):
             return
@@ -59,28 +55,17 @@ class ValueReader:
                 yield record.key
 
     def is_framed(self, value: bytes | None) -> bool:
-        """Return whether a value must be decoded as a framed value, because it has a frame or the format requires one.
-
-        Always False if the reader was created without schemas.
-        """
+        """Return whether a value has a frame, or the format requires one. Always False without schemas."""
         return self._schemas is not None and (self._is_registered or is_framed(value))
 
     def json(self, value: bytes) -> bytes:
-        """Return a framed value as JSON, and any other value as it is.
-
-        Raises:
-            NotFetchedError, BadEventError: See :meth:`.SchemaCache.json`.
-        """
+        """Return a framed value as JSON, see :meth:`.SchemaCache.json`, and any other value as it is."""
         return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
 
     def key_json(self, key: bytes | None) -> bytes | None:
-        """Decode a record key that has a frame, and return it as JSON.
+        """Return a framed record key as JSON; its schema may be of any type, whatever the format of the values.
 
-        Its schema may be of any type (Avro, Protobuf or JSON), whatever the format of the values. A key without a frame, or one
-        that cannot be decoded, is returned as it is.
-
-        Raises:
-            NotFetchedError: The schema of the key was not fetched yet.
+        A key without a frame, or one that cannot be decoded, is returned as it is; NotFetchedError if its schema was not fetched.
         """
         if self._schemas is None or key is None or not is_framed(key):
             return key
@@ -93,10 +78,6 @@ class ValueReader:
         """Return the event in a record; None if the record contains none, for example a heartbeat of Debezium.
 
         With ``debezium`` and ``cloudevents``, the event also has the fields of its envelope, such as ``@op`` and ``@type``.
-
-        Args:
-            key: Key of the record.
-            value: Value of the record.
 
         Raises:
             NotFetchedError: The schema of the key or the value was not fetched yet.

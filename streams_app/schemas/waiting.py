@@ -20,11 +20,7 @@ ABOUT: Final = "schema-registry"
 
 
 class PatientRegistry:
-    """Schema registry whose callers wait during an outage.
-
-    Attributes:
-        registry: The registry that :meth:`prepare` queries.
-    """
+    """Schema registry whose callers wait while it does not answer, or has a schema that cannot be used."""
 
     def __init__(
         self,
@@ -34,11 +30,9 @@ class PatientRegistry:
         *,
         reports_outages: bool = True,
     ) -> None:
-        """Wrap a registry, so that callers wait while it does not answer, or has a schema that cannot be used.
+        """Wrap a registry.
 
         Args:
-            registry: Queried by :meth:`prepare`.
-            clock: Clock of the worker.
             report: Called with the text of the fault, and with None when no caller waits any more.
             reports_outages: Whether ``report`` is also called if the registry does not answer, not only about a schema.
         """
@@ -57,12 +51,7 @@ class PatientRegistry:
     async def prepare(self, values: Iterable[bytes | None], who: Hashable) -> None:
         """Fetch the schemas that values need and that are not cached yet, and wait while :meth:`.SchemaRegistry.prepare` fails.
 
-        Retries until the registry answers, all needed schemas can be used and packages are installed, and all files of the settings
-        can be read.
-
-        Args:
-            values: Keys and values of records; those without a frame are ignored.
-            who: Identifies the caller among those that wait.
+        ``who`` identifies the caller among those that wait.
         """
         wanted = list(values)
         try:
@@ -108,12 +97,7 @@ class PatientRegistry:
 def report_to(status: Status, component: str = "") -> Callable[[str | None], None]:
     """Return a function that reports an outage of the registry, or a schema that cannot be used, in ``status``.
 
-    If it is called with the text of a fault, the worker is not ready for this reason. If it is called with None, the reason is
-    removed.
-
-    Args:
-        status: Status of the worker.
-        component: What waits besides folds, such as ``live views``.
+    The worker is not ready as long as there is a fault. ``component`` is what waits besides folds, such as ``live views``.
     """
     about = f"{ABOUT}:{component}" if component else ABOUT
 
