@@ -35,13 +35,11 @@ class UrlParts:
     of Python, it rejects IPv6 addresses among several hosts.
 
     Attributes:
-        scheme: The scheme, in lower case.
-        username: The decoded user; None if there is none.
-        password: The decoded password; None if there is none.
+        scheme: In lower case.
+        username: Decoded; None if there is none.
+        password: Decoded; None if there is none.
         hosts: Host and port of each server, as written but without brackets; a missing host is "", a missing port None.
-        path: The path, still encoded.
-        query: What follows ``?``.
-        fragment: What follows ``#``.
+        path: Still encoded.
     """
 
     scheme: str

@@ -18,12 +18,10 @@ class RegisteredDatabase:
     """A database that read stores support.
 
     Attributes:
-        name: Name of the database, for messages.
         folder: Folder of the database in ``read_store``.
         schemes: Prefixes of URLs that name the database.
         example: URL of a store, for messages.
-        driver: Module of the driver; empty if the driver is part of Python.
-        package: Package that installs the driver; empty if the driver is part of Python.
+        driver: Module of the driver; empty if the driver is part of Python, as is ``package``, which installs it.
         driver_logger: Name of a logger of the driver that is silenced, because it would log each failed request with its content;
             empty if there is none.
         has_login: Whether the database has users and rights, which a worker checks when it starts.
@@ -69,7 +67,7 @@ WITH_SCHEMAS: Final = " and ".join(database.name for database in DATABASES if da
 
 
 def database_of(url: str) -> RegisteredDatabase | None:
-    """Return the database that a URL names, or None if there is no such database."""
+    """Return the database that a URL names; None if there is no such database."""
     return next((database for database in DATABASES if url.startswith(database.schemes)), None)
 
 
@@ -93,12 +91,7 @@ def location_of(url: str) -> str:
 
 
 def table_name_of(url: str, table: str) -> str:
-    """Return the name of a table in a form that can be compared: in lower case, and without the default schema of its database.
-
-    Args:
-        url: URL of the database.
-        table: The name, with or without a schema.
-    """
+    """Return the name of a table in a form that can be compared: in lower case, and without the default schema of its database."""
     database = database_of(url)
     schema = f"{database.default_schema}." if database is not None and database.default_schema else ""
     return table.lower().removeprefix(schema)

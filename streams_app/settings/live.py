@@ -315,10 +315,7 @@ class LiveServer(Section):
 def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collection[str]) -> list[str]:
     """Check the live views of an application together; return the faults, one sentence for each.
 
-    Args:
-        views: All views of the application.
-        server: Settings of the server that shows the views.
-        taken: Dead-letter topics of other components, which a view cannot read.
+    A view cannot read the topics ``taken``, the dead-letter topics of other components.
     """
     names = [view.name for view in views]
     faults = ["two live views have the same name"] if len(set(names)) != len(names) else []

@@ -69,11 +69,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettings | None, tuple[SubscriberSettings, ...]]:
     """Return the valid part of ``[events]`` and ``[subscribers.NAME]``, although :func:`load` rejects the settings.
 
-    Invalid keys are omitted.
-
-    Returns:
-        The section ``[events]``, or None if it is invalid even without these keys; and the sections ``[subscribers.NAME]``, without
-        those that are invalid even without these keys. None and an empty tuple if the file cannot be read.
+    Invalid keys are omitted, and sections that are invalid even without them. None and an empty tuple if the file cannot be read.
     """
     try:
         values, _ = _given(path, environ)
@@ -105,7 +101,6 @@ def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any
 
 
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a section before validation; empty if it is not a table."""
     table = values.get(name)
     return table if isinstance(table, dict) else {}
 
@@ -216,7 +211,6 @@ def _of_other_section(variable: str, known: list[str]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """Return the keys of a table ``[section.NAME]``: all fields except ``name``."""
     return [key for key in model.model_fields if key != "name"]
 
 
@@ -231,10 +225,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """Convert the text of an environment variable: split it at commas if its setting is a list.
-
-    The text of any other setting is returned unchanged, because the model converts it.
-    """
+    """Convert the text of an environment variable: split it at commas if its setting is a list; the model converts other texts."""
     if target[-1] in ("folds", "fields", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

@@ -31,11 +31,7 @@ MAX_COLUMNS: Final = 1_000
 
 
 def _by_name(given: Any) -> dict[str, str]:
-    """Convert the setting, a mapping of names to columns or a list of names, to a mapping; a listed name is also its column.
-
-    Raises:
-        ValueError: The setting is neither, or a name is listed twice.
-    """
+    """Convert the setting, a mapping of names to columns or a list of names, to a mapping; a listed name is also its column."""
     if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         if len(set(given)) != len(given):
             raise ValueError("a name stands there twice")

@@ -87,7 +87,6 @@ class RedisSettings(Section):
 
     @property
     def parts(self) -> UrlParts:
-        """The parts of ``url``."""
         return UrlParts.of(self.url)
 
     @property
@@ -107,11 +106,7 @@ class RedisSettings(Section):
 
     @property
     def service(self) -> tuple[str, int]:
-        """Name of the service by which the Sentinels find the primary, and number of the database in Redis.
-
-        Raises:
-            ValueError: The URL names no Sentinels.
-        """
+        """Name of the service by which the Sentinels find the primary, and number of the database; ValueError without Sentinels."""
         found = _SERVICE.fullmatch(self.parts.path) if self.has_sentinels else None
         if found is None:
             raise ValueError("redis.url names no Sentinels")

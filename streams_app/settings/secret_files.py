@@ -10,12 +10,8 @@ from streams_app.errors import ConfigurationError
 def read_secret(label: str, path: Path | None) -> str | None:
     """Read a secret from a file, without surrounding white space; None if ``path`` is None.
 
-    Args:
-        label: Name of the setting, for messages.
-        path: The file.
-
     Raises:
-        ConfigurationError: The file cannot be read or is empty.
+        ConfigurationError: The file cannot be read or is empty; the fault begins with ``label``, the name of the setting.
     """
     if path is None:
         return None
