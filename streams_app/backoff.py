@@ -13,8 +13,6 @@ class Backoff:
     different partitions, and a few of them that retry in the same second do no harm.
 
     Attributes:
-        first_seconds: Delay after the first failure.
-        longest_seconds: Maximum delay.
         failures: Number of failures in a row; 0 after a success.
     """
 

@@ -20,9 +20,7 @@ class SystemClock:
     """Implements :class:`Clock` with the clocks of this machine."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds since an arbitrary moment; never jumps."""
         return time.monotonic_ns() // 1_000_000

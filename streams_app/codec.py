@@ -57,13 +57,9 @@ def _beyond_double(value: bytes, why: str) -> BadEventError:
 
 
 def at_path(value: Any, path: Sequence[str]) -> Any:
-    """Return the value at a dotted path; None if there is no value.
+    """Return the value at a dotted path, given as the parts between its dots; None if there is no value.
 
     If the object has a field whose name is the whole path, including the dots, the value of this field is returned instead.
-
-    Args:
-        value: The object in which the path begins.
-        path: The parts of the path between its dots.
     """
     if len(path) > 1 and type(value) is dict and (name := ".".join(path)) in value:
         return value[name]

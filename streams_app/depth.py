@@ -21,11 +21,7 @@ class TooDeepError(ValueError):
 
 
 def check_depth(value: Any) -> None:
-    """Check that objects and arrays in a decoded value are nested at most :data:`MAX_DEPTH` levels deep.
-
-    Raises:
-        TooDeepError: They are nested more deeply.
-    """
+    """Check that objects and arrays in a decoded value are nested at most :data:`MAX_DEPTH` levels deep; otherwise TooDeepError."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [part for holder in level for part in _parts_of(holder)]
@@ -35,11 +31,7 @@ def check_depth(value: Any) -> None:
 
 
 def check_json_depth(json: bytes, value: Any) -> None:
-    """Check the depth of a value of which the JSON is known, which usually takes no more than counting its brackets.
-
-    Raises:
-        TooDeepError: It is nested more than :data:`MAX_DEPTH` levels deep.
-    """
+    """Check the depth of a value of which the JSON is known, which usually takes no more than counting its brackets."""
     if json.count(b"[") + json.count(b"{") > MAX_DEPTH:
         check_depth(value)
 

@@ -58,10 +58,7 @@ class Placeholder:
     """
 
     def __init__(self, text: str = UNAVAILABLE) -> None:
-        """Compute the forms of a placeholder.
-
-        Args:
-            text: The property ``unavailable.value.placeholder``: a text, or ``hex:`` and hexadecimal digits.
+        """Compute the forms of the property ``unavailable.value.placeholder``: a text, or ``hex:`` and hexadecimal digits.
 
         Raises:
             ValueError: The digits after ``hex:`` are not hexadecimal, or there is no text.
@@ -106,11 +103,9 @@ _DEFAULT: Final = Placeholder()
 
 
 def is_beside_changes(names: Collection[str], status: Any) -> bool:
-    """Return whether a record of Debezium is a heartbeat, or the beginning or end of a transaction.
+    """Return whether a record of Debezium with these fields is a heartbeat, or the beginning or end of a transaction.
 
-    Args:
-        names: Names of the fields of the record's value.
-        status: Value of the field ``status``; None if there is no such field.
+    ``status`` is the value of its field ``status``; None if there is no such field.
     """
     if names and _TIMES.issuperset(names):
         return True
@@ -118,11 +113,7 @@ def is_beside_changes(names: Collection[str], status: Any) -> bool:
 
 
 def without_row(op: Any) -> BadEventError:
-    """Return the error for a change event of Debezium without a row, or for a value that is not a change event.
-
-    Args:
-        op: Field ``op`` of the value; if it is not text, the value is not a change event of Debezium.
-    """
+    """Return the error for a change event of Debezium without a row, or for a value that is none because ``op`` is not text."""
     if type(op) is not str:
         return BadEventError("wrong-format", "no change event of Debezium: it has no op")
     side = "before, and a deleted row is" if op == DELETE else "after, and the row is"
@@ -140,11 +131,6 @@ def row_event(key: bytes | None, value: dict[str, Any], placeholder: Placeholder
     The event consists of the columns of the row, and of the fields of the envelope as ``@op``, ``@source`` and so on. The row is
     ``after``, or ``before`` for a delete. Missing columns are taken from the record key, and so is the whole row of a delete with
     neither ``before`` nor ``after``, as the connector for MongoDB writes it. Columns with the placeholder are left out.
-
-    Args:
-        key: Key of the record.
-        value: Value of the record.
-        placeholder: Placeholder for values that did not change.
 
     Returns:
         The event, with the changed columns under ``@columns``. None for heartbeats, transaction metadata, and tombstones that Kafka
@@ -209,11 +195,7 @@ def cloud_event(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytes_of(encoded: str) -> bytes:
-    """Decode the attribute ``data_base64`` of a CloudEvent.
-
-    Raises:
-        BadEventError: The text is not Base64 (reason ``wrong-format``).
-    """
+    """Decode the attribute ``data_base64`` of a CloudEvent; BadEventError (``wrong-format``) if it is not Base64."""
     try:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
@@ -221,10 +203,7 @@ def bytes_of(encoded: str) -> bytes:
 
 
 def _row(side: Any) -> dict[str, Any] | None:
-    """Return the value of ``before`` or ``after`` as a row; None if it is not a row.
-
-    Text is decoded as JSON, because the connector for MongoDB writes documents as text.
-    """
+    """Return ``before`` or ``after`` as a row, None if it is none. The connector for MongoDB writes documents as text of JSON."""
     if type(side) is str:
         try:
             side = decode(side)
@@ -244,13 +223,6 @@ def _changed_columns(
 
     Columns of a deleted row, and columns that are missing in ``after``, have the value None. Columns with the placeholder for a
     value that did not change are left out.
-
-    Args:
-        op: Operation of the change event.
-        before: The row before the change; None if the change event does not contain it.
-        after: The row after the change; None if the change event does not contain it.
-        row: The row that the event has: ``before`` for a delete, otherwise ``after``.
-        placeholder: Placeholder for values that did not change.
     """
     new = after if op != DELETE and after is not None else {}
     if before is None or op in OPERATIONS_WITHOUT_COMPARISON:
@@ -271,11 +243,7 @@ ViewOf = Callable[[bytes | None, dict[str, Any]], dict[str, Any] | None]
 def view_of(declared: Format, unavailable: str = UNAVAILABLE) -> ViewOf | None:
     """Return the function that converts the key and the decoded value of a record to an event; None for plain JSON.
 
-    The function returns None for a record that is skipped.
-
-    Args:
-        declared: The format.
-        unavailable: With ``debezium``, the placeholder for values that did not change, see :class:`Placeholder`.
+    The function returns None for a record that is skipped. ``unavailable`` is the placeholder of ``debezium``.
     """
     if declared == "debezium":
         return partial(row_event, placeholder=Placeholder(unavailable))

@@ -46,11 +46,7 @@ class StreamsAppError(Exception):
 
 
 class ConfigurationError(StreamsAppError):
-    """Settings, topics, rights or arguments of a command are wrong.
-
-    Attributes:
-        faults: A sentence about each fault.
-    """
+    """Settings, topics, rights or arguments of a command are wrong; ``faults`` has a sentence about each fault."""
 
     exit_code = 1
 
@@ -155,7 +151,6 @@ class BadEventError(StreamsAppError):
 
     Attributes:
         reason: Why the event is bad. If the event was received, it becomes a dead letter with this reason.
-        detail: Description of the fault.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -165,11 +160,7 @@ class BadEventError(StreamsAppError):
 
 
 class NotDecodedError(StreamsAppError):
-    """An event could not be decoded when the function of its subscriber was about to be called. The function was not called.
-
-    Attributes:
-        bad: The error of decoding the event.
-    """
+    """An event could not be decoded when the function of its subscriber was about to be called. The function was not called."""
 
     def __init__(self, bad: BadEventError) -> None:
         super().__init__(str(bad))

@@ -57,12 +57,10 @@ class BeyondNumberError(orjson.JSONDecodeError):
     """JSON has a number that is too large for a double and not an integer, or that has too many digits."""
 
     def __init__(self, why: str) -> None:
-        """Store the reason, without any part of the JSON."""
         super().__init__(why, "", 0)
         self.why = why
 
     def __str__(self) -> str:
-        """Return the reason."""
         return self.why
 
 
@@ -185,11 +183,7 @@ def _is_changed(token: bytes) -> bool:
 
 
 def number_text(value: Any) -> orjson.Fragment:
-    """Return the JSON of a finite Decimal, for ``default`` of :func:`encode`.
-
-    Raises:
-        TypeError: The value is of another type, not finite, or has too many digits.
-    """
+    """Return the JSON of a finite Decimal, for ``default`` of :func:`encode`; TypeError for other values, or too many digits."""
     if not isinstance(value, Decimal) or not value.is_finite():
         raise TypeError
     text = f"{value:f}" if abs(value.adjusted()) < _PLAIN_DIGITS else str(value)
@@ -202,7 +196,6 @@ def encode(value: Any, default: Callable[[Any], Any] = number_text) -> bytes:
     """Encode a value as JSON; integers of any size and Decimals keep all digits.
 
     Args:
-        value: The value.
         default: Converts values of types that orjson does not encode; by default, only finite Decimals.
 
     Raises:

@@ -45,11 +45,6 @@ MAX_CLOSING_VALUES: Final = 1_000
 
 
 def _checked_keep(keep: Any) -> Any:
-    """Validate and return the setting ``keep``.
-
-    Raises:
-        ValueError: The setting is neither ``names``, ``last`` or ``events``, nor a table that maps names to aggregates.
-    """
     if keep in ("names", "last", EVENTS):
         return keep
     if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
@@ -81,11 +76,7 @@ class QuietPeriod(BaseModel):
 
 
 def _checked_quiet_period(value: Any) -> Any:
-    """Convert the setting ``quiet_period`` to a duration, or a table to the rule that reads the period from each event.
-
-    Raises:
-        ValueError: The setting is neither a duration nor a valid table.
-    """
+    """Convert the setting ``quiet_period`` to a duration, or a table to the rule that reads the period from each event."""
     if isinstance(value, QuietPeriod):
         return value
     if not isinstance(value, Mapping):
@@ -101,11 +92,7 @@ Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
 
 
 def _checked_close_when(value: Any) -> Any:
-    """Check the types in the setting ``close_when``, so that no message has the types of pydantic.
-
-    Raises:
-        ValueError: The setting is neither a function nor a table of lists of strings, finite numbers and booleans.
-    """
+    """Check the types in the setting ``close_when``, so that no message has the types of pydantic."""
     if value is None or callable(value):
         return value
     if not isinstance(value, Mapping) or not all(isinstance(path, str) for path in value):

@@ -103,10 +103,7 @@ def moment_ms(value: Any) -> int | None:
 
 
 def guessed_format(value: Any) -> str | None:
-    """Guess the format of a value that :func:`moment_ms` does not accept; None if it cannot be guessed.
-
-    The format is returned as text for an error message, such as ``microseconds since 1970``.
-    """
+    """Guess the format of a value that :func:`moment_ms` does not accept, for an error message; None if it cannot be guessed."""
     if isinstance(value, str):
         if _DATE.fullmatch(value):
             return "a date without a time"
@@ -126,10 +123,6 @@ def parse_moment(text: str, now_ms: int) -> int:
 
     A duration such as ``-24h`` or ``24h`` means this long ago. Digits are a number of seconds or milliseconds since 1970, except
     eight digits, which are a date such as ``20231114``. Other text is converted by :func:`moment_ms`.
-
-    Args:
-        text: The time.
-        now_ms: Current time, in ms since 1970.
 
     Raises:
         ValueError: The text is not a time, or the time is before 1970.
@@ -254,21 +247,14 @@ def quoted(text: str) -> str:
 
 
 def shown_group(member: bytes) -> str:
-    """Format the key of a group like :func:`shown_key`.
-
-    Args:
-        member: Member of the group, see :func:`streams_app.codec.member_of`.
-    """
+    """Format the key of a group, given as its member, like :func:`shown_key`."""
     return shown_key(group_value(member))
 
 
 def shown_key(key: Any) -> str:
-    """Format a group key for display, and as an argument of ``groups explain`` and ``groups flush``.
+    """Format a group key from :func:`group_value` for display, and as an argument of ``groups explain`` and ``groups flush``.
 
     Text that would be parsed as a number, a boolean or a list is quoted: ``1`` is a number, and ``"1"`` is text.
-
-    Args:
-        key: The result of :func:`group_value`.
     """
     if type(key) is not str:
         return escaped(orjson.dumps(key).decode())
@@ -276,20 +262,13 @@ def shown_key(key: Any) -> str:
 
 
 def group_value(member: bytes) -> Any:
-    """Return a group key as a JSON value of the same type as in events; a list if the group has several fields.
-
-    Args:
-        member: Member of the group, see :func:`streams_app.codec.member_of`.
-    """
+    """Return the group key of a member as a JSON value of the same type as in events; a list if the group has several fields."""
     text = canonical_bytes(member).decode("utf-8", "backslashreplace")
     return text if member[:1] == TEXT_TAG else orjson.loads(text)
 
 
 def is_only_text(text: str) -> bool:
-    """Return whether a group key on the command line can only stand for this text itself.
-
-    False if it may also stand for a number, a boolean, a list or a quoted text.
-    """
+    """Return whether a group key on the command line can only stand for this text, not for a number, a boolean or a list."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -14,12 +14,7 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 
 
 def attribute_of(label: str, module: str, attribute: str) -> Any:
-    """Import a module of the user, and return one of its objects.
-
-    Args:
-        label: Name of the option or setting, for messages.
-        module: Dotted name of the module.
-        attribute: Name of the object within the module.
+    """Import a module of the user, and return one of its objects; ``label`` names the option or setting in messages.
 
     Raises:
         ConfigurationError: The module or the object does not exist, or the module cannot be imported.

@@ -84,7 +84,6 @@ class LineFormatter(logging.Formatter):
         super().__init__(TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log record as one line of text, followed by a traceback if the record has one and is not of a library."""
         message = _message(record)
         is_ours = record.name.partition(".")[0] not in LIBRARIES
         if record.exc_info and record.exc_info[1] is not None and not is_ours:
@@ -107,7 +106,6 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log record as one line of JSON."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -145,12 +143,7 @@ def hold_back_libraries() -> None:
 
 
 def set_up_logging(log_level: str, log_format: str = "text") -> None:
-    """Configure logging to stderr, one line for each log record.
-
-    Args:
-        log_level: Name of the lowest level that is written, such as ``info``.
-        log_format: Format of the lines: ``text`` or ``json``.
-    """
+    """Configure logging to stderr, one line for each log record: ``text`` or ``json``."""
     level = getattr(logging, log_level.upper())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else LineFormatter())

@@ -35,20 +35,12 @@ def exit_now(exit_code: int) -> NoReturn:
 
 
 def exit_seconds(grace_seconds: float) -> float:
-    """Return the time limit of the shutdown in seconds; it is longer if ``worker.grace`` exceeds its default.
-
-    Args:
-        grace_seconds: The setting ``worker.grace``.
-    """
+    """Return the time limit of the shutdown in seconds; it is longer if ``worker.grace`` exceeds its default."""
     return max(EXIT_SECONDS, grace_seconds + REST_SECONDS)
 
 
 def exit_after(grace_seconds: float) -> None:
-    """Start a timer. If the process still runs after :func:`exit_seconds`, the timer ends it with exit code 75.
-
-    Args:
-        grace_seconds: The setting ``worker.grace``.
-    """
+    """Start a timer. If the process still runs after :func:`exit_seconds`, the timer ends it with exit code 75."""
     seconds = exit_seconds(grace_seconds)
 
     def end() -> None:

@@ -16,8 +16,7 @@ REPORT_EVERY_MS: Final = 600_000
 class ReportedBackoff(Backoff):
     """Backoff of a loop that logs the first failure in a row, and then one failure every ten minutes.
 
-    Attributes:
-        clock: Measures the time since the last report.
+    Because of the repetition, today's log shows an outage that began last week.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -25,15 +24,10 @@ class ReportedBackoff(Backoff):
 
     @property
     def should_report(self) -> bool:
-        """Whether to log the next failure: it is the first in a row, or the last report was made ten minutes ago.
-
-        Read this property before calling :meth:`failed`. Because of the repetition, today's log shows an outage that began last
-        week.
-        """
+        """Whether to log the next failure; read this property before calling :meth:`failed`."""
         return self.failures == 0 or self.clock.monotonic_ms() - self._reported_ms >= REPORT_EVERY_MS
 
     def failed(self) -> float:
-        """Record a failure; return the seconds to wait before the next attempt."""
         if self.should_report:
             self._reported_ms = self.clock.monotonic_ms()
         return Backoff.failed(self)

@@ -18,10 +18,6 @@ async def speaks_tls(host: str, port: int) -> bool:
     """Return whether a TLS handshake with a server succeeds within a few seconds.
 
     The certificate is not verified, and no data is sent. If the server cannot be reached, return False.
-
-    Args:
-        host: Host of the server.
-        port: Port of the server.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -50,8 +46,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 def tls_fault(error: BaseException) -> str | None:
     """Return a description of the TLS fault that caused an error; None if no known TLS fault was the cause.
 
-    Args:
-        error: Error of a client library, which may have wrapped the TLS error or kept only its text.
+    A client library may have wrapped the TLS error, or kept only its text.
     """
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -64,12 +59,7 @@ def tls_fault(error: BaseException) -> str | None:
 
 
 def trust_text(setting: str, cafile: Path | None) -> str:
-    """Return a description of the trusted certificate authorities, for a message about an untrusted certificate.
-
-    Args:
-        setting: Name of the setting for the trusted authority.
-        cafile: Value of the setting; None if it is not set.
-    """
+    """Return a description of the trusted certificate authorities, for a message about an untrusted certificate."""
     return f"{setting} = {cafile}" if cafile else f"{setting} is not set, so only the authorities of the system are trusted"
 
 
@@ -89,12 +79,8 @@ _PHRASES: Final = {
 def trusting(cafile: Path, setting: str) -> ssl.SSLContext:
     """Create a TLS context that trusts only the certificate authorities in a file.
 
-    Args:
-        cafile: The file.
-        setting: Name of the setting for the file, for messages.
-
     Raises:
-        ConfigurationError: The file cannot be read, or has no certificate.
+        ConfigurationError: The file cannot be read, or has no certificate; the fault begins with the name of the setting.
     """
     try:
         return ssl.create_default_context(cafile=str(cafile))

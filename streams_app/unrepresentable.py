@@ -37,8 +37,7 @@ class Unrepresentable:
     def of(cls, raw: Any) -> Unrepresentable:
         """Return the representation of a value that does not fit its type in a schema.
 
-        Args:
-            raw: The value as it is encoded. Only an integer other than zero is part of the text.
+        Only an integer other than zero is part of the text.
         """
         return cls(f"{raw if type(raw) is int and raw else 1}{_UNFIT}")
 
@@ -86,14 +85,9 @@ def _parts(top: list[Any]) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def require_representable(value: Any, label: str) -> None:
-    """Reject an event if a value that is read of it has a part that cannot be represented.
+    """Reject an event if a value that is read of it, or a part of this value, cannot be represented.
 
-    Args:
-        value: The value, or the whole event.
-        label: Path of the value for messages; empty for the whole event.
-
-    Raises:
-        BadEventError: The detail names the path of the part; the reason is that of :attr:`Unrepresentable.reason`.
+    The detail names the path of the part; ``label`` is the path of the value, empty for the whole event.
     """
     unseen = [(label, value)]
     while unseen:
