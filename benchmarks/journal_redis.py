@@ -26,13 +26,11 @@ from streams_app.journal.core.block import MAX_CHUNK_EVENTS, rows_of_key
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.store.journal_store import (
-    SCRIPTS,
     BlocksReply,
     InitialState,
     JournalScripts,
     JournalShardReader,
     JournalStore,
-    script_source,
 )
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
@@ -80,7 +78,7 @@ class Longest:
 
     def rows(self) -> list[Row]:
         """One for each script."""
-        return [self._row(name) for name in SCRIPTS]
+        return [self._row(name) for name in JournalScripts.names()]
 
     def _row(self, name: str) -> Row:
         times = self.by_script.get(name, [0.0])
@@ -90,7 +88,10 @@ class Longest:
         return Row(f"longest time of {name}.lua in Redis", max(times), SLOW_MS, "ms", beside)
 
 
-_SHAS: Final = {hashlib.sha1(script_source(name).encode(), usedforsecurity=False).hexdigest().encode(): name for name in SCRIPTS}
+_SHAS: Final = {
+    hashlib.sha1(JournalScripts.source(name).encode(), usedforsecurity=False).hexdigest().encode(): name
+    for name in JournalScripts.names()
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from redis import Redis
 from benchmarks.standstill import Standstills, watched
 from streams_app.embedded import Broker, Valkey
 from streams_app.folding.store.keys import APP_PATTERN
-from streams_app.folding.store.scripts import SCRIPTS, script_text, with_included
+from streams_app.folding.store.scripts import FoldScripts
 
 SLOW_MS: Final = 20
 
@@ -92,7 +92,8 @@ class Servers:
 
 
 _SCRIPTS = {
-    hashlib.sha1(with_included(script_text(name)).encode(), usedforsecurity=False).hexdigest(): f"{name}.lua" for name in SCRIPTS
+    hashlib.sha1(FoldScripts.source(name).encode(), usedforsecurity=False).hexdigest(): f"{name}.lua"
+    for name in FoldScripts.names()
 }
 
 

@@ -20,7 +20,7 @@ from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome, FoldReply, RangeInProgress, SealedGroups
-from streams_app.folding.store.scripts import FoldScripts, script_text, with_included
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 
 WALL = 10**12
@@ -197,7 +197,7 @@ async def meta_of(store: ShardStore) -> dict[str, str]:
 def edited(store: ShardStore, edit: Callable[[str], str], name: str = "fold") -> ShardStore:
     """Return the same shard with a changed text of one script."""
     scripts = FoldScripts(store.redis)
-    text = edit(with_included(script_text(name)))
+    text = edit(FoldScripts.source(name))
     scripts.by_name[name] = Script(name, store.redis.register_script(text), lambda _: nullcontext())
     return ShardStore(scripts, store.keys)
 

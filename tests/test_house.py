@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.store import scripts
-from streams_app.journal.store import journal_store
-from streams_app.live.store import view_store
+from streams_app.folding.store.scripts import FoldScripts
+from streams_app.journal.store.journal_store import JournalScripts
+from streams_app.live.store.view_store import LiveScripts
 from streams_app.settings.databases import DATABASES
-from streams_app.subscribers.state import store as subscriber_store
+from streams_app.subscribers.state.store import SubscriberScripts
 from tests.imports import ROOT, imported, module_of, modules_in, tree_of
 
 PACKAGE = ROOT / "streams_app"
@@ -28,13 +28,13 @@ STORES = {
     "journal/store/lua": "journal/store/journal_store.py",
 }
 """Folder of scripts → the file that calls them."""
-SOURCES = {
-    "folding/store/lua": lambda name: scripts.with_included(scripts.script_text(name)),
-    "subscribers/state/lua": subscriber_store.script_source,
-    "live/store/lua": view_store.script_source,
-    "journal/store/lua": journal_store.script_source,
+SETS = {
+    "folding/store/lua": FoldScripts,
+    "subscribers/state/lua": SubscriberScripts,
+    "live/store/lua": LiveScripts,
+    "journal/store/lua": JournalScripts,
 }
-"""Folder of scripts → function that returns the text of a script by its name, with includes."""
+"""Folder of scripts → the set that registers them."""
 SCRIPTS = [path for folder in STORES for path in sorted((PACKAGE / folder).glob("*.lua"))]
 
 BY_REDIS_TIME = {"subscribers/state/lua/lease.lua"}
@@ -278,7 +278,7 @@ def test_a_script_says_what_it_returns_and_what_it_costs(path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=label)
 def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_it(path: Path) -> None:
     text = path.read_text("utf-8")
-    whole = SOURCES[label(path.parent)](path.stem)
+    whole = SETS[label(path.parent)].source(path.stem)
     used = set(re.findall(r"\barg\.(\w+)", re.sub(r"--.*", "", whole)))
 
     assert header(text) == CALLS[label(path.parent)][path.stem]

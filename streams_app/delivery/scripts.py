@@ -1,7 +1,7 @@
 """Runs Redis scripts on fenced state, with named arguments and a timer for each call.
 
-A script takes its arguments as one map. A line ``-- include fenced.lua`` in its text is replaced by ``delivery/lua/fenced.lua``,
-which checks the token and the fence.
+A script is a file in the folder ``lua`` of a package, and takes its arguments as one map. A line ``-- include fenced.lua`` in its
+text is replaced by ``delivery/lua/fenced.lua``, which checks the token and the fence.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import msgpack
 
 from streams_app.errors import NewerFormatError
 
+if TYPE_CHECKING:  # pure modules use the errors of this module, and import no I/O
+    from redis.asyncio import Redis
+
+_DELIVERY: Final = "streams_app.delivery"
 _INCLUDE: Final = re.compile(r"^-- include (\w+)\.lua$", re.MULTILINE)
 
 Timer = Callable[[str], AbstractContextManager[Any]]
@@ -27,18 +31,23 @@ def unmeasured(_: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def delivery_lua(name: str) -> str:
-    """Return the text of ``delivery/lua/<name>.lua``, which scripts include; "" if that file does not exist."""
-    found = files("streams_app.delivery") / "lua" / f"{name}.lua"
-    return found.read_text("utf-8") if found.is_file() else ""
+def script_text(package: str, name: str) -> str:
+    """Return the text of ``lua/<name>.lua`` in a package, in which include lines are not replaced."""
+    return (files(package) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str:
+def with_included(text: str, package: str = _DELIVERY) -> str:
     """Return the source of a script, with include lines replaced recursively.
 
-    If ``delivery/lua`` has no file of an included name, ``shared`` returns its text.
+    An included file is searched for in ``delivery/lua``, then in ``lua/shared`` of the package.
     """
-    return _INCLUDE.sub(lambda found: with_included(delivery_lua(found[1]) or shared(found[1]), shared), text)
+
+    def included(found: re.Match[str]) -> str:
+        is_of_delivery = (files(_DELIVERY) / "lua" / f"{found[1]}.lua").is_file()
+        where = (_DELIVERY, found[1]) if is_of_delivery else (package, f"shared/{found[1]}")
+        return with_included(script_text(*where), package)
+
+    return _INCLUDE.sub(included, text)
 
 
 class FencedError(Exception):
@@ -98,6 +107,38 @@ class Script:
                 raise NewerStateError(self._name, keys[0], reply[2].decode())
             raise FencedError(self._name, reply[1].decode())
         return reply
+
+
+class ScriptSet:
+    """All scripts of one package, registered with one Redis client; Redis loads each at its first call.
+
+    A subclass sets ``package``, and ``prefix``, with which the names of its scripts begin in errors and metrics.
+
+    Attributes:
+        redis: The client.
+        by_name: The scripts by name, which is the name of the file in ``lua/`` without its extension.
+    """
+
+    package: ClassVar[str]
+    prefix: ClassVar[str] = ""
+
+    def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
+        """Register the scripts, without connecting; ``timer`` measures each call."""
+        self.redis = redis
+        self.by_name = {
+            name: Script(f"{self.prefix}{name}", redis.register_script(self.source(name)), timer) for name in self.names()
+        }
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of the scripts in alphabetical order."""
+        found = (path.name for path in (files(cls.package) / "lua").iterdir())
+        return sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua"))
+
+    @classmethod
+    def source(cls, name: str) -> str:
+        """Return the text of a script with its included files, as it runs in Redis."""
+        return with_included(script_text(cls.package, name), cls.package)
 
 
 class Scripts(Protocol):

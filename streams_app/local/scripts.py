@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from streams_app.delivery.scripts import FencedError
-from streams_app.subscribers.state.store import SCRIPTS
+from streams_app.subscribers.state.store import SubscriberScripts
 from streams_app.subscribers.state.token_bucket import TokenBucket, leased
 
 Hash = dict[str, str]
@@ -29,7 +29,7 @@ class MemoryScripts:
         self._hashes: dict[str, Hash] = {}
         self._expire_ms: dict[str, int] = {}
         self.by_name: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]] = {
-            name: self._script(name) for name in SCRIPTS
+            name: self._script(name) for name in SubscriberScripts.names()
         }
 
     def wipe(self) -> None:

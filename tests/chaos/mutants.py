@@ -18,18 +18,15 @@ from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from streams_app.folding.store import scripts as scripts_module
-from streams_app.folding.store.scripts import script_text
-from streams_app.journal.store import journal_store as journal_store_module
-from streams_app.journal.store.journal_store import script_text as journal_script_text
-from streams_app.live.store import view_store as view_store_module
-from streams_app.live.store.view_store import script_text as view_script_text
-from streams_app.subscribers.state import store as store_module
-from streams_app.subscribers.state.store import text_of
+from streams_app.delivery import scripts as scripts_module
+from streams_app.delivery.scripts import script_text
+from streams_app.folding.store.scripts import FoldScripts
+from streams_app.journal.store.journal_store import JournalScripts
+from streams_app.live.store.view_store import LiveScripts
+from streams_app.subscribers.state.store import SubscriberScripts
 
-SUBSCRIBERS = "subscribers/"
-VIEWS = "live/"
-JOURNALS = "journal/"
+PACKAGES = {"subscribers": SubscriberScripts.package, "live": LiveScripts.package, "journal": JournalScripts.package}
+"""First folder in :attr:`Change.where` → package of the script. All other scripts are those of folds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +131,13 @@ def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
 
 @contextmanager
 def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
-    texts = {name: _apply(_text_of(name), changes) for name, changes in scripts.items()}
-    with (
-        patch.object(scripts_module, "script_text", lambda name: texts.get(name) or script_text(name)),
-        patch.object(store_module, "text_of", lambda name: texts.get(f"{SUBSCRIBERS}{name}") or text_of(name)),
-        patch.object(view_store_module, "script_text", lambda name: texts.get(f"{VIEWS}{name}") or view_script_text(name)),
-        patch.object(journal_store_module, "script_text", lambda name: texts.get(f"{JOURNALS}{name}") or journal_script_text(name)),
-    ):
+    ids = {where: _package_and_name(where) for where in scripts}
+    texts = {ids[where]: _apply(script_text(*ids[where]), changes) for where, changes in scripts.items()}
+    with patch.object(scripts_module, "script_text", lambda *script: texts.get(script) or script_text(*script)):
         yield
 
 
-def _text_of(name: str) -> str:
-    if name.startswith(VIEWS):
-        return view_script_text(name.removeprefix(VIEWS))
-    if name.startswith(JOURNALS):
-        return journal_script_text(name.removeprefix(JOURNALS))
-    return text_of(name.removeprefix(SUBSCRIBERS)) if name.startswith(SUBSCRIBERS) else script_text(name)
+def _package_and_name(where: str) -> tuple[str, str]:
+    """Return the package and the name of a script."""
+    room, _, name = where.partition("/")
+    return (PACKAGES[room], name) if room in PACKAGES else (FoldScripts.package, where)

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from redis.asyncio import Redis
-
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
-from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.delivery.scripts import ScriptSet
 from streams_app.journal.core.block import BLOCK_OVERHEAD, escaped, scan_position
 from streams_app.journal.store.keys import JournalKeys
 from streams_app.journal.store.segment import Segment, packed_segment, segments_of
-
-SCRIPTS: Final = ("claim", "append", "read", "scan", "stage", "swap", "drop")
 
 REPLY_BYTES: Final = 300_000
 """Maximum size of a reply of the scripts *read* and *scan* in bytes; only its last block may exceed it."""
@@ -133,12 +128,11 @@ class NoStateReply:
 Reply = RemovedReply | GapReply | BlocksReply | NoEventsReply | NoStateReply
 
 
-class JournalScripts:
-    """The Lua scripts of journals by the names of their files in ``lua/``, and the Redis client that runs them."""
+class JournalScripts(ScriptSet):
+    """The scripts of journals."""
 
-    def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        self.redis = redis
-        self.by_name = {name: Script(f"journal-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
+    package = "streams_app.journal.store"
+    prefix = "journal-"
 
 
 class _ShardAccess:
@@ -354,16 +348,6 @@ class JournalShardReader(_ShardAccess):
     async def scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
         """Read the next blocks of a segment as :meth:`status` returns it, see :meth:`_scan`."""
         return await self._scan(keys, segment, after, max_bytes)
-
-
-def script_source(name: str) -> str:
-    """Return the text of a script with its included files, as it runs in Redis."""
-    return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
-
-
-def script_text(name: str) -> str:
-    """Return the text of ``lua/<name>.lua``, without the files that it includes."""
-    return (files("streams_app.journal.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def _small_blocks(segment: Segment) -> int:

@@ -9,18 +9,15 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
-from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
+from streams_app.delivery.scripts import Scripts, ScriptSet
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
 from streams_app.live.store.keys import PresenceKeys, ViewKeys
-
-SCRIPTS: Final = ("claim", "apply", "expire", "poll", "present")
 
 MAX_NAMED: Final = 1_000
 """Maximum number of tabs of a page that are read to find the users who have the page open; a user may have many tabs."""
@@ -140,11 +137,11 @@ class PresenceReply:
     pages: Mapping[str, PagePresence]
 
 
-class LiveScripts:
-    """The scripts of live views by name, registered with one Redis client."""
+class LiveScripts(ScriptSet):
+    """The scripts of live views."""
 
-    def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        self.by_name = {name: Script(f"live-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
+    package = "streams_app.live.store"
+    prefix = "live-"
 
 
 class ViewStore:
@@ -328,16 +325,6 @@ class PresenceStore:
             for index, page in enumerate(pages)
         }
         return PresenceReply(reply[1].decode(), found)
-
-
-def script_source(name: str) -> str:
-    """Return the text of a script with its included files, as it runs in Redis."""
-    return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
-
-
-def script_text(name: str) -> str:
-    """Return the text of ``lua/<name>.lua``, without the files that it includes."""
-    return (files("streams_app.live.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def _head(fields: Sequence[bytes | None]) -> ShardHead:

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from redis.asyncio import Redis
 
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.delivery.scripts import Script, Scripts, Timer, unmeasured, with_included
+from streams_app.delivery.scripts import Scripts, ScriptSet
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys
 from streams_app.subscribers.state.token_bucket import LeaseGrant, TokenBucket
-
-SCRIPTS: Final = ("progress", "claim", "learn", "begin", "end", "lease")
-
 
 GONE_MS: Final = 3_000
 """A worker that has not requested leases for this long no longer counts among the workers that share the rate."""
@@ -79,11 +74,11 @@ class StoredState:
     metadata: str = ""
 
 
-class SubscriberScripts:
-    """Scripts that run in Redis, loaded once per process."""
+class SubscriberScripts(ScriptSet):
+    """The scripts of subscribers."""
 
-    def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        self.by_name = {name: Script(f"subscriber-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
+    package = "streams_app.subscribers.state"
+    prefix = "subscriber-"
 
 
 class SubscriberStore:
@@ -215,16 +210,6 @@ class RateStore:
         every_us, full_us = self._bucket
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
         return LeaseGrant(int(reply[1]), int(reply[2]), 0), int(reply[3])
-
-
-def script_source(name: str) -> str:
-    """Return the Lua source of a script with its includes expanded."""
-    return with_included(text_of(name), lambda shared: text_of(f"shared/{shared}"))
-
-
-def text_of(name: str) -> str:
-    """Return the Lua source of a script as in its file, with unexpanded includes."""
-    return (files("streams_app.subscribers.state") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 @lru_cache

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks.journal_rows import LOADS
-from streams_app.journal.store.journal_store import SCRIPTS
+from streams_app.journal.store.journal_store import JournalScripts
 from tests.servers.cache import ROOT
 
 ROWS = [
@@ -20,7 +20,7 @@ ROWS = [
     "30 days, of a stream a key",
     "first entry of a key",
     "one key of a packed segment",
-    *(f"longest time of {name}.lua in Redis" for name in SCRIPTS),
+    *(f"longest time of {name}.lua in Redis" for name in JournalScripts.names()),
     "event -> follower of its key, p99",
     "filed a second, of bare reading, hot",
     "folding a backlog loses while the same worker files it",

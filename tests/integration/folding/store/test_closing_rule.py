@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from streams_app.delivery.scripts import script_text
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.codec import StoredGroup
-from streams_app.folding.store.scripts import script_text
+from streams_app.folding.store.scripts import FoldScripts
 from tests.scripts import EPOCH, PARTITIONS
 
 PRELUDE = """
@@ -23,9 +24,10 @@ local arg = unpacked(ARGV[1])
 local state = {epoch = arg.epoch}
 local function text(number) return string.format('%.0f', number) end
 """
+SHARED = {name: script_text(FoldScripts.package, f"shared/{name}") for name in ("closing", "group")}
 CLOSING = (
     PRELUDE
-    + script_text("shared/closing")
+    + SHARED["closing"]
     + """
 local found = {}
 for i = 1, #arg.cases, 4 do
@@ -38,14 +40,14 @@ return found
 )
 NUMBERS = (
     PRELUDE
-    + script_text("shared/group")
+    + SHARED["group"]
     + """
 local g = numbers_of(arg.packed)
 return {g.epoch, text(g.first), text(g.last), text(g.opened), text(g.score), text(g.events), text(g.low), text(g.high),
         text(g.names), text(g.silent), text(g.shorter), packed_of(g)}
 """
 )
-RECORD = PRELUDE + script_text("shared/group") + "return record_of(arg.group, numbers_of(arg.packed), 'quiet', arg.due, arg.names)"
+RECORD = PRELUDE + SHARED["group"] + "return record_of(arg.group, numbers_of(arg.packed), 'quiet', arg.due, arg.names)"
 
 FIXTURES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

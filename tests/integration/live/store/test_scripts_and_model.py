@@ -22,7 +22,6 @@ from streams_app.live.store.view_store import (
     ViewStart,
     ViewStore,
     heads_of,
-    script_source,
 )
 from tests.conftest import Names
 
@@ -74,7 +73,7 @@ class Broken(LiveScripts):
 
     def __init__(self, client: redis.asyncio.Redis, variant: Variant) -> None:
         super().__init__(client)
-        source = script_source(variant.script)
+        source = self.source(variant.script)
         assert 1 <= source.count(variant.text) <= 2, variant.rule
         self.by_name[variant.script] = Script(variant.script, client.register_script(source.replace(variant.text, variant.broken)))
 
