@@ -60,7 +60,7 @@ FOLDS: dict[str, dict[str, str]] = {
         "source_filter": "lambda event: True",
         "close_when": "lambda event: event['status'] == 'done'",
     },
-    "debezium": {"format": '"debezium"', "changed": ""},
+    "debezium": {"format": '"debezium"', "changed": "", "unavailable_value": '"__unavailable__"'},
     "debezium-last": {"format": '"debezium"', "changed": "", "keep": '"last"'},
     "cloudevents": {"format": '"cloudevents"', "keep": '{"likes": "sum"}'},
 }
