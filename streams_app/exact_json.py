@@ -19,10 +19,10 @@ import msgspec
 import orjson
 
 MAX_DIGITS: Final = 4_000
-"""Maximum number of digits of an integer; Python neither reads nor writes integers of more than 4,300 digits."""
+"""Maximum number of digits of a number; Python neither reads nor writes integers of more than 4,300 digits."""
 
 MAX_TEXT: Final = 4_290
-"""Maximum number of characters of a number that is not an integer. A sum may have some digits more than its numbers."""
+"""Maximum number of characters of a number that is written and not an integer, with its point, exponent and further zeros."""
 
 SHALLOW: Final = 1_000
 """With at most this many brackets, the nesting needs no check: orjson rejects values that are nested deeper than 1 024 levels."""
@@ -39,6 +39,7 @@ The quantifiers are possessive: the time is proportional to the length of the te
 """
 _INTEGER: Final = re.compile(rb"-?(?:0|[1-9]\d*)")
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_DIGITS: Final = "0123456789"
 _DIGIT: Final = re.compile(rb"\d").search
 _LONG: Final = re.compile(rb"\d{%d}" % (MAX_DIGITS + 1)).search
 
@@ -98,7 +99,7 @@ def _exact(text: str, found: float) -> float | Decimal:
         raise BeyondNumberError(_TOO_LONG) from None
     if not exact or ("e" in text.lower() and Decimal(repr(found)) == exact):
         return found
-    if len(text) > MAX_TEXT or exact.adjusted() < -MAX_DIGITS:
+    if exact.adjusted() < -MAX_DIGITS or (len(text) > MAX_DIGITS and sum(map(text.count, _DIGITS)) > MAX_DIGITS):
         raise BeyondNumberError(_TOO_LONG)
     return exact
 

@@ -87,7 +87,7 @@ def test_number_beyond_a_double_that_is_not_an_integer_is_refused(number: str) -
 
 @pytest.mark.parametrize(
     "number",
-    ["9" * (MAX_DIGITS + 1), "-" + "1" * 100_000, "0." + "1" * 5_000, "1e-5000", "1e-99999999999999999999"],
+    ["9" * (MAX_DIGITS + 1), "-" + "1" * 100_000, "0." + "1" * MAX_DIGITS, "1e-5000", "1e-99999999999999999999"],
     ids=["integer", "long integer", "decimal", "small", "smaller"],
 )
 def test_number_with_too_many_digits_is_refused_with_the_limit(number: str) -> None:
@@ -102,6 +102,13 @@ def test_longest_integer_is_exact() -> None:
 
     assert int(number) == decode_object(f'{{"x": {number}}}'.encode())["x"]
     assert number.encode() == encode(int(number))
+
+
+@pytest.mark.parametrize("number", ["0." + "1" * (MAX_DIGITS - 1), "-" + "1" * 300 + "." + "2" * 3_700, "1" * 3_990 + "e-3990"])
+def test_longest_decimal_is_exact_and_can_be_encoded(number: str) -> None:
+    found = decode_object(f'{{"x": {number}}}'.encode())["x"]
+
+    assert Decimal(number) == found == decode(encode(found))
 
 
 def test_digits_in_text_are_no_number() -> None:

@@ -152,8 +152,8 @@ def json_of(stored: bytes) -> bytes:
     """Return a stored value as JSON.
 
     A sum of integers is exact, and so is a sum with a decimal that no double holds; any other sum with a float is the nearest
-    double. Maximum, minimum and last value have the value that was received. A sum with a float that is beyond the range of doubles
-    becomes an integer, rounded down.
+    double. Maximum, minimum and last value have the value that was received. A sum with a float or a decimal that is beyond the
+    range of doubles becomes an integer, rounded down.
     """
     if stored[0] < _ARRAYS:
         return stored
@@ -163,14 +163,18 @@ def json_of(stored: bytes) -> bytes:
         return json
     limbs = _limbs_of(parts)
     total = sum(limb << (LIMB_BITS * index) for index, limb in limbs.items() if index < FRACTION_INDEX)
-    if parts[1] == DECIMALS:
-        return _decimal_text(total, max(index - FRACTION_INDEX for index in limbs)).encode()
-    if parts[1] == FLOATS:
+    if parts[1] != INTEGERS:
         try:
-            return orjson.dumps(float(total * SCALE))
+            nearest = float(total * SCALE)
         except OverflowError:
-            pass  # beyond the range of doubles
+            pass  # beyond the range of doubles; JSON with such a number is not read, unless it is an integer
+        else:
+            return orjson.dumps(nearest) if parts[1] == FLOATS else _decimal_text(total, _most_digits(limbs)).encode()
     return _integer_text(total >> SCALE_BITS).encode()
+
+
+def _most_digits(limbs: Mapping[int, int]) -> int:
+    return max(index - FRACTION_INDEX for index in limbs)
 
 
 def _integer_text(value: int) -> str:

@@ -72,15 +72,28 @@ def test_sum_beyond_a_double_can_be_decoded_again() -> None:
 
 
 decimals = st.integers(-(10**60), 10**60).map(lambda value: decode(f"{Decimal(value).scaleb(-40, EXACT):f}"))
-long = st.one_of(decimals, st.integers(-(10**400), 10**400), st.integers(-99, 99).map(lambda value: value * 0.5))
+halves = st.integers(-99, 99).map(lambda value: value * 0.5)
+long = st.one_of(decimals, st.integers(-(10**400), 10**400), halves)
 
 
-@given(st.lists(long, max_size=12), st.integers(0, 12))
+@given(st.lists(st.one_of(decimals, st.integers(-(10**300), 10**300), halves), max_size=12), st.integers(0, 12))
 def test_sum_with_a_decimal_that_no_double_keeps_is_exact(values: list[Any], cut: int) -> None:
     values = [*values, Decimal("12345678901234567.89")]
     exact = sum((Fraction(value) for value in values), Fraction(0))
 
     assert exact == Fraction(Decimal(in_two_parts("sum", values, cut).decode()))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[10**400, "12345678901234567.89"], ["9" * 308 + ".5"] * 21, [-(10**310), "0." + "1" * 300]],
+    ids=["integer", "decimals", "below"],
+)
+def test_sum_with_a_decimal_beyond_a_double_is_an_integer_that_can_be_decoded_again(values: list[Any]) -> None:
+    exact = [Decimal(value) for value in values]
+    whole = sum(map(Fraction, exact), Fraction(0)).__floor__()
+
+    assert whole == decode(in_two_parts("sum", [int(value) if value == int(value) else value for value in exact], 1))
 
 
 def test_sum_of_decimals_counts_a_double_as_it_is_written_up_to_the_digits_of_the_others() -> None:
