@@ -49,6 +49,8 @@ class Owner:
         self._claims = 0
         self.metadata = ViewMetadata()
         self.fence = -1
+        self._lock = asyncio.Lock()
+        """As in a worker, the scripts of one partition run one after the other."""
 
     async def claim(self, *, metadata: ViewMetadata = SHOWN, clock_ms: int | None = None) -> None:
         self._claims += 1
@@ -63,14 +65,16 @@ class Owner:
         self.fence = claimed.fence
 
     async def change(self, page: str, put: Iterable[Item] = (), removed: Iterable[str] = ()) -> None:
-        await self.store.apply(self.fence, self.fence + 1, [Change(page, list(removed), list(put))], self.metadata)
-        self.fence += 1
+        async with self._lock:
+            await self.store.apply(self.fence, self.fence + 1, [Change(page, list(removed), list(put))], self.metadata)
+            self.fence += 1
 
     async def put(self, page: str, item: str, data: Any = None, time_ms: int | None = None) -> None:
         await self.change(page, [Item(item, now_ms() if time_ms is None else time_ms, json.dumps(data).encode())])
 
     async def tick(self) -> None:
-        await self.store.expire(self.fence, now_ms(), moves_clock=True)
+        async with self._lock:
+            await self.store.expire(self.fence, now_ms(), moves_clock=True)
 
 
 class Events:
