@@ -115,7 +115,8 @@ class Bounds:
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def events_left(self, events: int) -> int | None:
-        return self.max_events - events if self.max_events else None
+        """Return how many events a group takes until ``max_events`` closes it: at least one, also after the bound was lowered."""
+        return max(self.max_events - events, 1) if self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
         """Return whether neither ``max_hold`` nor a bound on its content closes a group.

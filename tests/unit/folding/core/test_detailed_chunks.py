@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,7 +15,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import GROUP_WORK, RUN_WORK, DetailedChunkCutter
 from streams_app.folding.core.event import DetailedEvent, event_of
-from streams_app.folding.core.kept_chunks import KeptChunkCutter
+from streams_app.folding.core.kept_chunks import KeptChunkCutter, split_kept_runs
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.run_splitting import split_runs
 from streams_app.folding.core.shard_clock import RangeTime
@@ -132,6 +134,29 @@ def test_split_runs_close_where_the_model_closes(history: list[Any], bounds: Bou
 
     assert {one.last_offset for one in records if one.reason == "closed"} == {run.last_offset for run in runs if run.closes}
     assert {one.last_offset for one in records} <= {run.last_offset for run in runs}
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=2, max_size=12), bounds_of_a_fold, st.integers(1, 6), st.sampled_from([0, 1, 4]),
+    st.sampled_from([12, 200]), st.sampled_from([5, 1_000]),
+)  # fmt: skip
+def test_group_that_was_open_before_bounds_were_lowered_closes_where_the_model_closes(
+    steps: list[int], former: Bounds, before: int, max_events: int, max_bytes: int, hold_ms: int
+) -> None:
+    former = replace(former, hold_ms=1_000, max_events=0, max_bytes=200)
+    own = events_of([(step, b"sa", "u", False) for step in steps], former)
+    model = MemoryShard(former)
+    for event in own[:before]:
+        model.fold(event, event.timestamp_ms)
+    later = own[before:] or own[-1:]
+    bounds = model.bounds = replace(former, max_events=max_events, max_bytes=max_bytes, hold_ms=hold_ms)
+    open_group = deepcopy(model.open[b"sa"]) if before < len(own) else None
+    chunk = KeptChunkCutter(later, -1, later[-1].offset, bounds, keeps_values=True).next(TIME, 0)
+    runs = split_kept_runs(chunk.groups[b"sa"], open_group, bounds)
+    closed = {one.last_offset for event in later for one in model.fold(event, event.timestamp_ms)}
+
+    assert later == [event for run in runs for event, _ in run.events_kept or ()]
+    assert {offset for offset in closed if offset >= later[0].offset} <= {run.last_offset for run in runs}
 
 
 def test_chunk_ends_before_one_group_exceeds_a_script() -> None:
