@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import offsets_of
+from streams_app.delivery.offset_metadata import check_format, offsets_of
 from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
 from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
@@ -102,6 +102,8 @@ class EventLog:
         self._settings = settings
         self._one = one
         self._consumer = consumer
+        for tp, commit in commits.items():
+            check_format(tp, commit.metadata)
         self._committed = {
             tp: position
             for tp, commit in commits.items()

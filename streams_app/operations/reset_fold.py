@@ -22,7 +22,7 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.group_consumer import PartitionCommit
-from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, offsets_of
+from streams_app.delivery.offset_metadata import OffsetAndMetadata, check_format, commit_of, offsets_of
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import FOLD_NAME, Fold
@@ -211,12 +211,12 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
         current = committed.get(TP(*tp))
         if current is None:
             continue
-        position = without_fold(current, declared, fold, starts[tp])
+        position = without_fold(TP(*tp), current, declared, fold, starts[tp])
         if position is not None:
             found.offsets[TP(*tp)] = position
 
 
-def without_fold(current: PartitionCommit, declared: Iterable[str], fold: str, start: int) -> PartitionCommit | None:
+def without_fold(tp: TP, current: PartitionCommit, declared: Iterable[str], fold: str, start: int) -> PartitionCommit | None:
     """Return the commit of a partition without the offset of one fold; the offsets of other folds stay (pure).
 
     Args:
@@ -227,7 +227,11 @@ def without_fold(current: PartitionCommit, declared: Iterable[str], fold: str, s
     Returns:
         The new commit. If no other fold has an offset, the new commit is at ``start``. None if the current commit has no offset of
         the fold.
+
+    Raises:
+        NewerFormatError: A newer version has made the commit.
     """
+    check_format(tp, current.metadata)
     positions = offsets_of(current, declared)
     if fold not in positions:
         return None

@@ -132,11 +132,13 @@ def record_key_of(row: Row, *, is_by_record_key: bool) -> tuple[bytes | None, He
     The record key is None if the record has none, or if it was not stored: it was too large, or a former version stored the event.
     """
     headers = row.headers
+    if is_by_record_key and row.key:
+        return row.key, headers
     if headers and headers[-1] == SAME_KEY[0]:
         return row.key[1:], headers[:-1]
     if headers and headers[-1][0] == _KEY_HEADER:
         return headers[-1][1], headers[:-1]
-    return row.key if is_by_record_key and row.key else None, headers
+    return None, headers
 
 
 def too_large(row: Row) -> int | None:

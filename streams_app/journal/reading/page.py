@@ -16,10 +16,10 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from streams_app.clock import Clock
-from streams_app.errors import ConfigurationError, CursorError, JournalGoneError, NewerFormatError
+from streams_app.errors import ConfigurationError, CursorError, JournalGoneError, NewerFormatError, StreamsAppError
 from streams_app.exact_json import encode
 from streams_app.formatting import milliseconds, parse_duration, suggestion
 from streams_app.health.http import HttpServer, json_reply
@@ -144,13 +144,15 @@ class JournalHttpPage:
                 return web.Response(body=part, content_type="application/json")
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
+            if request.method == hdrs.METH_HEAD:
+                return response
             try:
                 await _write(response, part)
                 del part
                 async for following, _ in parts:
                     await _write(response, following)
                     del following
-            except TimeoutError:
+            except (OSError, StreamsAppError):  # a client that does not read, or an error for which it is too late
                 if request.transport is not None:
                     request.transport.abort()
             return response
@@ -166,8 +168,9 @@ async def _write(response: web.StreamResponse, part: bytes) -> None:
 async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hint: str) -> AsyncGenerator[tuple[bytes, bool], None]:
     """Yield the parts of the JSON object of an answer, each with whether it is the last one, while its entries are read.
 
-    Errors are raised before the first part. If Redis does not answer later, the answer ends with the entries that were read; the
-    client continues after them. ``hint`` is what the client should know about its key, or empty.
+    Errors are raised before the first part. If Redis does not answer later, or a newer version takes over a partition, the answer
+    ends with the entries that were read; the client continues after them. ``hint`` is what the client should know about its key, or
+    empty.
     """
     pieces, size, gaps, is_begun = [b'{"entries":['], 0, [], False
     try:
@@ -183,7 +186,7 @@ async def _parts(reading: Reading, items: AsyncGenerator[Entry | Gap, None], hin
                 part, pieces, size, is_begun = b"".join(pieces), [], 0, True
                 yield part, False
                 del part
-    except REDIS_ERRORS:
+    except (NewerFormatError, *REDIS_ERRORS):
         if not is_begun:
             raise
     page = reading.page([])

@@ -12,11 +12,13 @@ import redis.asyncio
 
 from streams_app.clock import SystemClock
 from streams_app.embedded.ports import free_port
+from streams_app.errors import NewerFormatError
 from streams_app.health.http import HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.journal.reading import page
-from streams_app.journal.reading.entries import Entry
+from streams_app.journal.reading.all_partitions import Reading
+from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.page import RequestLimit, add_journal_pages
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import HttpSettings, Settings
@@ -212,6 +214,35 @@ async def test_client_that_does_not_read_holds_back_the_reads_of_its_answer(
     monkeypatch.undo()
     _, found = await journals("key=a&limit=1000")
     assert list(range(40)) == [one["offset"] for one in found["entries"]]
+
+
+async def test_error_after_the_first_bytes_ends_the_answer_with_the_entries_read(
+    journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await journals.shard.append([row("a", offset, 0, b"1" * 10_000) for offset in range(20)])
+    read_on = Reading.limited
+
+    async def interrupted(reading: Reading, limit: int, max_bytes: int) -> AsyncIterator[Entry | Gap]:
+        async for found in read_on(reading, limit, max_bytes):
+            yield found
+            if isinstance(found, Entry) and found.offset == 9:
+                raise NewerFormatError("the journal", "99")
+
+    monkeypatch.setattr(Reading, "limited", interrupted)
+    code, body = await journals("key=a")
+
+    assert (200, list(range(10)), "accounts:0-9") == (code, [one["offset"] for one in body["entries"]], body["next"])
+
+
+async def test_head_request_is_answered_without_a_body(journals: Journals) -> None:
+    await journals.shard.append([row("a", offset, 0, b"1" * 10_000) for offset in range(20)])
+    reader, writer = await asyncio.open_connection("127.0.0.1", journals.server.port)
+    writer.write(b"HEAD /journal/accounts?key=a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+
+    assert (True, b"") == (head.startswith(b"HTTP/1.1 200"), body)
 
 
 async def test_unavailable_redis_is_503(names: Names, status: Status) -> None:

@@ -10,7 +10,7 @@ import pytest
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS
 from streams_app.journal.core.chunk import MAX_COUNTED, JournalChunk, JournalChunker, KeySizes, OpenSegment
 from streams_app.journal.core.day import day_of
-from streams_app.journal.core.entry import MAX_RECORD_KEY_BYTES, Row, record_key_of
+from streams_app.journal.core.entry import MAX_RECORD_KEY_BYTES, Row, headers_with_key, record_key_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
 
@@ -111,6 +111,13 @@ def test_record_key_is_stored_with_an_event_unless_it_is_the_key_of_the_journal(
     assert headers == row.headers
     expected = None if len(record_key or b"") > MAX_RECORD_KEY_BYTES else record_key
     assert (expected, ()) == record_key_of(row, is_by_record_key=journal.is_by_record_key)
+
+
+def test_own_header_is_not_taken_for_the_record_key() -> None:
+    headers = (("h", b"x"), ("\0", b"y"))
+    row = Row(b"a", 0, NOW_MS, b"{}", headers_with_key(b"a", headers, b"a", is_by_record_key=True))
+
+    assert (b"a", headers) == record_key_of(row, is_by_record_key=True)
 
 
 def test_day_that_changes_within_a_range_starts_a_segment_in_a_separate_chunk() -> None:
