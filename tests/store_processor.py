@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim import Claim, LogBounds
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.health.metrics import Metrics
@@ -27,44 +28,51 @@ P0, P1 = TP("s.f", 0), TP("s.f", 1)
 LIMIT_SECONDS = 60
 
 
-class Partition:
-    """A partition of the delivery layer that records the calls of the processor."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordingClaim(Claim):
+    """A claim that records the calls of the processor."""
 
-    def __init__(self, common: int | None = None) -> None:
-        self.committed: list[OffsetAndMetadata] = []
-        self.errors: list[BaseException] = []
-        self.steps = 0
-        self.rejections: list[str] = []
-        self.common = common
+    common: int | None
+    commits: list[OffsetAndMetadata] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
 
-    def resync(self, cause: str, why: str, script: str) -> None:
+    def resync(self, cause: str, why: str = "", script: str = "") -> None:
         self.rejections.append(f"{cause}: {why}")
 
     def fatal(self, error: BaseException) -> None:
         self.errors.append(error)
 
     def on_progress(self) -> None:
-        self.steps += 1
+        return
 
-    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        self.committed.append(position)
+    async def commit_now(self, position: OffsetAndMetadata) -> None:
+        self.commits.append(position)
 
-    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        return self.common
+    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        return self.common if self.topic_id else None
 
-    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
+    async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         return {}
 
-    def reader_view(self) -> object:
+    async def log_bounds_now(self) -> LogBounds:
+        raise AssertionError("nobody asks")
+
+    async def broker_keeps_metadata(self) -> bool:
+        raise AssertionError("nobody asks")
+
+    async def offset_at(self, time_ms: int) -> int:
+        raise AssertionError("nobody asks")
+
+    def reader_view(self) -> ReaderView:
         raise AssertionError("nobody asks")
 
 
 def claim_of(
     tp: TP = P0, *, position: OffsetAndMetadata | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "",
     was_reset: bool = False, common: int | None = None,
-) -> Claim:  # fmt: skip
-    partition: Any = Partition(common)
-    return Claim(tp, "sqlite", 1, "m", position, LogBounds(begin, end, 0), 2, topic_id, was_reset, partition)
+) -> RecordingClaim:  # fmt: skip
+    return RecordingClaim(tp, "sqlite", 1, "m", position, LogBounds(begin, end, 0), 2, topic_id, was_reset, common)
 
 
 def folded(offset: int, tp: TP = P0) -> Raw:

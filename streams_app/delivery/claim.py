@@ -1,14 +1,15 @@
 """The claim: the right of a processor to its partition, with methods to commit, to send reports, and to query the log.
 
-:mod:`.claimer` creates claims; a release of the partition ends them.
+:mod:`.claimer` creates claims (see :class:`.PartitionClaim`); a release of the partition ends them.
 """
 
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
@@ -29,36 +30,8 @@ class LogBounds(NamedTuple):
     asked_ms: int
 
 
-class ClaimedPartition(Protocol):
-    """Port through which the :class:`Claim` of each processor of a partition reaches that partition.
-
-    Each method does what the method of the same name of :class:`Claim` promises. The argument ``name`` is the name of the
-    processor that calls.
-    """
-
-    def resync(self, cause: str, why: str, script: str) -> None: ...
-
-    def fatal(self, error: BaseException) -> None: ...
-
-    def on_progress(self) -> None: ...
-
-    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None: ...
-
-    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]: ...
-
-    async def log_bounds_now(self) -> LogBounds: ...
-
-    async def broker_keeps_metadata(self) -> bool: ...
-
-    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None: ...
-
-    async def offset_at(self, time_ms: int) -> int: ...
-
-    def reader_view(self) -> ReaderView: ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Claim:
+class Claim(ABC):
     """The right of one processor to one partition, until the next claim of that partition.
 
     If the partition has a commit, Kafka has just accepted that commit again from this member and generation, which proves that the
@@ -90,31 +63,31 @@ class Claim:
     partitions: int
     topic_id: str
     was_reset: bool
-    _partition: ClaimedPartition
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    token: str = field(default_factory=lambda: secrets.token_hex(8), kw_only=True)
 
+    @abstractmethod
     def resync(self, cause: str, why: str = "", script: str = "") -> None:
         """Report that the state is not as the processor left it: the partition is claimed again, after a growing backoff.
 
         The arguments are those of :class:`.ResyncCause`.
         """
-        self._partition.resync(cause, why, script)
 
+    @abstractmethod
     def fatal(self, error: BaseException) -> None:
         """Report an unexpected error, or one that only an operator can resolve.
 
         After an error of a fold, the process ends. After an error of another processor, the Kafka client of its consumer group is
         recreated.
         """
-        self._partition.fatal(error)
 
+    @abstractmethod
     def on_progress(self) -> None:
         """Report that :attr:`.Processor.in_flight` has fallen; once it is 0, the reader of the partition is resumed.
 
         Call it after each step that applies records, not for each record.
         """
-        self._partition.on_progress()
 
+    @abstractmethod
     async def commit_now(self, position: OffsetAndMetadata) -> None:
         """Commit the offset of this processor together with those of the partition's other processors; wait for the answer.
 
@@ -125,24 +98,24 @@ class Claim:
             NotOwnerError: Kafka rejected the commit, or the processors of the partition have ended.
             KafkaError, TimeoutError: The outcome is unknown; an offset may be committed again at any time.
         """
-        await self._partition.commit_now(self.name, position)
 
+    @abstractmethod
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         """Return the committed offset of this processor in every other partition of the topic, by partition number.
 
         It is None for a partition whose commit has no metadata, so that it is unknown. Partitions are left out if they have no
         commit, or one that does not contain this processor.
         """
-        return await self._partition.offsets_in_other_partitions(self.name)
 
+    @abstractmethod
     async def log_bounds_now(self) -> LogBounds:
         """Query the broker for the current first offset and last stable offset of the partition.
 
         Records may be appended after :attr:`log_bounds` was read. So a processor calls this method after it has taken over its
         state, to determine whether it is at the end of the log.
         """
-        return await self._partition.log_bounds_now()
 
+    @abstractmethod
     async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of this processor.
 
@@ -156,19 +129,18 @@ class Claim:
             None if no change was found, or the broker has no topic ids, so that nothing was compared. Else the offset from which to
             read again: records from there on may have been replaced.
         """
-        return await self._partition.rewind_if_truncated(self.name, kept, read_to) if self.topic_id else None
 
+    @abstractmethod
     async def broker_keeps_metadata(self) -> bool:
         """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is no commit.
 
         The embedded broker stores none; the committed offset then applies to all processors.
         """
-        return await self._partition.broker_keeps_metadata()
 
+    @abstractmethod
     async def offset_at(self, time_ms: int) -> int:
         """Return an offset from which to read all records with timestamps >= ``time_ms``; the end of the log if there are none."""
-        return await self._partition.offset_at(time_ms)
 
+    @abstractmethod
     def reader_view(self) -> ReaderView:
         """Return the end offsets in the last fetch reply of this partition, with or without records, and the time of that fetch."""
-        return self._partition.reader_view()

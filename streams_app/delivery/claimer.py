@@ -12,12 +12,12 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.claim import Claim, LogBounds
+from streams_app.delivery.claim import LogBounds
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.commits import Commits
 from streams_app.delivery.group_consumer import GroupConsumer, Member, NotOwnerError
 from streams_app.delivery.offset_metadata import check_format, offsets_in, offsets_of
-from streams_app.delivery.partition import Owner, Partition
+from streams_app.delivery.partition import Owner, Partition, PartitionClaim
 from streams_app.delivery.processor import NO_OFFSET, Processors
 from streams_app.delivery.ranges import ServedProcessor
 
@@ -91,7 +91,7 @@ class Claimer:
         positions, beginning = partition.offsets.by_name, partition.offsets.beginning
         beginning.expect(partition.ranges.served.keys() - positions.keys())
         claims = {
-            name: Claim(
+            name: PartitionClaim(
                 tp,
                 name,
                 *partition.member,

@@ -1,4 +1,4 @@
-"""A claimed partition: its processors, the ranges delivered to them, and their reports to the owner."""
+"""A claimed partition: its processors, the ranges delivered to them, and the claims through which they reach it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from streams_app.delivery import fingerprints
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.claim import LogBounds
+from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint, Incarnation
 from streams_app.delivery.group_consumer import GroupConsumer, Member
@@ -69,15 +69,15 @@ class Partition:
     def __init__(self, tp: TP, member: Member, group_consumer: GroupConsumer, owner: Owner) -> None:
         self.tp = tp
         self.member = member
+        self.group_consumer = group_consumer
+        self.owner = owner
         self.ranges = Ranges()
         self.offsets = PartitionOffsets()
         self.resync_cause: ResyncCause | None = None
         self.read: tuple[Fingerprint, ...] = ()
         self.incarnation: Incarnation | None = None
-        self.reconnection = Reconnection(tp, self._compare_log, self.fatal)
+        self.reconnection = Reconnection(tp, self._compare_log, owner.fatal)
         self.is_paused = self.is_over = self.is_ended = False
-        self._group_consumer = group_consumer
-        self._owner = owner
 
     def __repr__(self) -> str:
         return f"<Partition {self.tp} generation={self.member.generation}>"
@@ -107,13 +107,13 @@ class Partition:
 
     async def _compare_log(self) -> bool:
         """Return whether the log matches the fingerprints of records that were read; if not, claim the partition again."""
-        is_same = await fingerprints.common_end(self.read, partial(self._group_consumer.checksum_at, self.tp)) is None
+        is_same = await fingerprints.common_end(self.read, partial(self.group_consumer.checksum_at, self.tp)) is None
         if not is_same:
             self.resync("log", "its log went back", "look")
         return is_same
 
     async def end(self, seconds: float) -> None:
-        """End all processors of the partition, with a grace period of ``seconds``; errors go to :meth:`fatal`."""
+        """End all processors of the partition, with a grace period of ``seconds``; errors go to :meth:`.Owner.fatal`."""
         # First, so that reports of ending processors are ignored.
         self.is_over = True
         self.reconnection.end()
@@ -124,57 +124,72 @@ class Partition:
             self.is_ended = True
         for outcome in outcomes:
             if isinstance(outcome, Exception):
-                self._owner.fatal(outcome)
+                self.owner.fatal(outcome)
 
     def shorten_deadline(self, seconds: float) -> None:
         for served in self.ranges.served.values():
             served.processor.shorten_deadline(seconds)
 
-    # ---- reports of processors, through their claims
-
     def resync(self, cause: str, why: str, script: str) -> None:
+        """No effect while the partition is being released."""
         if not self.is_over:
-            self._owner.resync(self, ResyncCause(cause, why or cause, script))
+            self.owner.resync(self, ResyncCause(cause, why or cause, script))
+
+    async def log_bounds_now(self) -> LogBounds:
+        asked_ms = self.owner.now_ms()
+        return LogBounds(*await self.group_consumer.log_range(self.tp), asked_ms)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionClaim(Claim):
+    """The claim of one processor to a :class:`Partition`."""
+
+    _partition: Partition
+
+    def resync(self, cause: str, why: str = "", script: str = "") -> None:
+        self._partition.resync(cause, why, script)
 
     def fatal(self, error: BaseException) -> None:
-        self._owner.fatal(error)
+        self._partition.owner.fatal(error)
 
     def on_progress(self) -> None:
-        if not self.is_over:
-            self._owner.on_progress(self)
+        if not self._partition.is_over:
+            self._partition.owner.on_progress(self._partition)
 
-    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
-        await self._owner.commit_now(self, name, position)
+    async def commit_now(self, position: OffsetAndMetadata) -> None:
+        await self._partition.owner.commit_now(self._partition, self.name, position)
 
-    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
+    async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         found: dict[int, OffsetAndMetadata | None] = {}
-        for number, committed in (await self._group_consumer.commits(self.tp.topic)).items():
+        for number, committed in (await self._partition.group_consumer.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)
-            if number != self.tp.partition and (in_commit is None or name in in_commit):
-                found[number] = None if in_commit is None else in_commit[name]
+            if number != self.tp.partition and (in_commit is None or self.name in in_commit):
+                found[number] = None if in_commit is None else in_commit[self.name]
         return found
 
     async def log_bounds_now(self) -> LogBounds:
-        asked_ms = self._owner.now_ms()
-        return LogBounds(*await self._group_consumer.log_range(self.tp), asked_ms)
+        return await self._partition.log_bounds_now()
 
-    async def rewind_if_truncated(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        common = await fingerprints.common_end(kept, partial(self._group_consumer.checksum_at, self.tp))
+    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        if not self.topic_id:
+            return None
+        partition = self._partition
+        common = await fingerprints.common_end(kept, partial(partition.group_consumer.checksum_at, self.tp))
         if common is None:
-            self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
+            partition.read = max(partition.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
             return None
         bounds = await self.log_bounds_now()
         common = max(bounds.begin, min(common, bounds.end))
-        self.offsets.went_back(name, common)
-        self._owner.went_back(self, name, common, read_to)
+        partition.offsets.went_back(self.name, common)
+        partition.owner.went_back(partition, self.name, common, read_to)
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        committed = await self._group_consumer.committed(self.tp)
+        committed = await self._partition.group_consumer.committed(self.tp)
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        return await self._group_consumer.offset_at(self.tp, time_ms)
+        return await self._partition.group_consumer.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:
-        return self._group_consumer.reader_view(self.tp)[0]
+        return self._partition.group_consumer.reader_view(self.tp)[0]

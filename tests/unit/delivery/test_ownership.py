@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.claim import Claim, LogBounds
+from streams_app.delivery.claim import LogBounds
 from streams_app.delivery.claim_retry import LONG_AGO_MS, ReclaimBackoff
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.ownership import CLAIM_SECONDS
+from streams_app.delivery.partition import PartitionClaim
 from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, ServedProcessor
 from streams_app.health.progress import Progress
@@ -175,7 +176,7 @@ async def test_in_flight_events_of_a_stalled_partition_do_not_count(still_ms: in
 async def test_progress_reported_after_a_release_is_ignored() -> None:
     worker, taker = Worker(), Taker()
     partition = worker.hold(taker)
-    claim = Claim(TP0, "a", 1, "m", None, LogBounds(0, 0, 0), 1, "", was_reset=False, _partition=partition)
+    claim = PartitionClaim(TP0, "a", 1, "m", None, LogBounds(0, 0, 0), 1, "", was_reset=False, _partition=partition)
     await worker.ownership.revoked([TP0])
     claim.resync("token")
     claim.on_progress()

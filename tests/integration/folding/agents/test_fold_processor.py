@@ -13,9 +13,10 @@ from redis.asyncio import Redis
 from streams_app import Fold
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.claim import Claim, LogBounds
+from streams_app.delivery.claim import LogBounds
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.partition import PartitionClaim
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -30,9 +31,8 @@ async def test_fold_that_swallows_a_cancellation_ends_with_its_claim(redis_clien
     shard = Shard(fold, tp, ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     processor = FoldProcessor(shard, decoded_batches_of(fold), context_of(redis_client, names, fold, TrustedClock(SystemClock())))
     bounds = LogBounds(0, 1, 0)
-    partition: Any = SimpleNamespace(
-        applied=lambda: None, reader_view=lambda: ReaderView(None, None), log_bounds_now=AsyncMock(return_value=bounds)
-    )
+    reader = SimpleNamespace(reader_view=lambda _: (ReaderView(None, None), None))
+    partition: Any = SimpleNamespace(group_consumer=reader, log_bounds_now=AsyncMock(return_value=bounds))
     begun = asyncio.Event()
 
     async def drops(batch: Batch) -> None:
@@ -42,7 +42,8 @@ async def test_fold_that_swallows_a_cancellation_ends_with_its_claim(redis_clien
         except asyncio.CancelledError:
             pass  # as asyncio.wait_for of Python 3.11 does if its call completes at the same moment
 
-    await processor.claim(Claim(tp, "f", 1, "m", OffsetAndMetadata(0), bounds, 1, "", was_reset=False, _partition=partition))
+    claim = PartitionClaim(tp, "f", 1, "m", OffsetAndMetadata(0), bounds, 1, "", was_reset=False, _partition=partition)
+    await processor.claim(claim)
     with patch.object(processor, "fold_once", drops):
         processor.deliver(Batch(tp, [], 0, 1, stable_offset=1, fetched_at_ms=1, seek_number=0))
         await begun.wait()

@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.claim import Claim, LogBounds
+from streams_app.delivery.claim import LogBounds
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.partition import PartitionClaim
 from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
@@ -24,7 +25,9 @@ async def test_partition_is_reclaimed_if_a_reply_of_its_drain_is_missing(redis_c
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     resyncs: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
     partition: Any = SimpleNamespace(resync=lambda *arguments: resyncs.put_nowait(arguments))
-    claim = Claim(TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition)
+    claim = PartitionClaim(
+        TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition
+    )
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     context = SimpleNamespace(
         producer=None, clock=clock, metrics=None, dead_letter_sender_of=lambda *_: None, record_tracing_of=lambda _: None

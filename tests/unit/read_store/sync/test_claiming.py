@@ -48,7 +48,7 @@ async def test_claim_without_a_commit_commits_the_start_before_anything_is_writt
     claim = claim_of(begin=4, topic_id="x")
     start = await store.processor().claim(claim)
 
-    assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the progress notes
+    assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim.commits)
 
 
 async def test_partition_that_a_newer_version_has_written_is_neither_claimed_nor_committed(store: Store) -> None:
@@ -58,7 +58,7 @@ async def test_partition_that_a_newer_version_has_written_is_neither_claimed_nor
 
     with pytest.raises(NewerFormatError, match=r"s\.f-0 in read store 'dashboard' has format 99"):
         await store.processor().claim(claim)
-    assert (7, []) == (await store.checkpoint(), claim._partition.committed)  # type: ignore[attr-defined]  # as above
+    assert (7, []) == (await store.checkpoint(), claim.commits)
 
 
 async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(

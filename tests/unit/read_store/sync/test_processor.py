@@ -126,10 +126,9 @@ async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(s
     await store.reaches(processor, 5)
     await store.sync.set_checkpoint(P0, 2)
     processor.deliver(batch_of(range(5, 9)))
-    rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
-    await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
+    await wait_until(lambda: claim.rejections, LIMIT_SECONDS, "it is rejected")
 
-    assert "has progress 2 for s.f-0, expected 5" in rejections[0]
+    assert "has progress 2 for s.f-0, expected 5" in claim.rejections[0]
     assert (None, 2, {f"n{n}" for n in range(5)}) == (
         await processor.position_to_commit(),
         await store.checkpoint(),
@@ -147,10 +146,9 @@ async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: 
     processor.deliver(batch_of(range(9, 9), end=20))
     await store.reaches(processor, 20)
     await store.sync.set_checkpoint(P0, 2)
-    rejections: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
-    await wait_until(lambda: rejections, LIMIT_SECONDS, "it is rejected")
+    await wait_until(lambda: claim.rejections, LIMIT_SECONDS, "it is rejected")
 
-    assert "has progress 2 for s.f-0, expected 8" in rejections[0]
+    assert "has progress 2 for s.f-0, expected 8" in claim.rejections[0]
 
 
 # Release
