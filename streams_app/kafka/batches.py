@@ -51,7 +51,7 @@ class BatchMessage:
         """The message itself, because agents receive the value of a message."""
         return self
 
-    def taken(self) -> Batch:
+    def take_batch(self) -> Batch:
         """Return the batch and remove it from the message; call it only once."""
         batch, self._batch = self._batch, None
         assert batch is not None

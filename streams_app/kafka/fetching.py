@@ -15,7 +15,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.kafka.patches.fetch_times import asked_ms
-from streams_app.kafka.patches.records import taken
+from streams_app.kafka.patches.records import take_records
 
 
 def take_fetched(
@@ -50,7 +50,7 @@ def take_fetched(
         begin = state.position if state.has_valid_position else None
         if room <= 0:
             break
-        records = taken(result, fetched, max_records)
+        records = take_records(result, fetched, max_records)
         room -= len(records)
         if not result.has_more():
             del fetcher._records[fetched]

@@ -217,7 +217,7 @@ def _add_agents(app: FoldingApp) -> None:
     async def fold(stream: Any) -> None:
         # An agent only passes batches on: if it waited, the delivery to all other agents would stop.
         async for message in stream:
-            app.ownership.deliver(message.taken())
+            app.ownership.deliver(message.take_batch())
 
     for source in app.settings.sources:
         topic = app.topic(source, key_serializer="raw", value_serializer="raw", acks=False)

@@ -8,7 +8,7 @@ from tests.chaos.mutants import Change, Mutant
 
 SHARD = "journal.agents.shard:JournalShard"
 KEEPER = "journal.agents.keeper:Keeper"
-BEGINNING = "journal.agents.beginning:_created"
+BEGINNING = "journal.agents.beginning:_create_state"
 ROWS_IN = "journal.reading.shard_position:rows_in"
 ANYTHING = ("history", "", "lossy crash rebalance history")
 DEATHS = (

@@ -17,7 +17,7 @@ from streams_app.settings import JournalSettings
 logger = logging.getLogger(__name__)
 
 
-async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
+async def claim_state(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
     """Claim the state of a shard in Redis, and return it; if Redis has none, create it.
 
     If the log was truncated, the segment with the first offset that may have changed and all later segments are removed from the
@@ -25,7 +25,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
     """
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:
-        return await _created(store, journal, claim, clock)
+        return await _create_state(store, journal, claim, clock)
     bounds = await claim.log_bounds_now()
     if found.topic_id and claim.topic_id and found.topic_id != claim.topic_id:
         raise _other_log(journal, claim, "is another log than the one in the journal: the topic was deleted and recreated")
@@ -48,7 +48,7 @@ def lost(fence: int, bounds: LogBounds) -> range:
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 
-async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
+async def _create_state(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
     """Create the state of a shard that starts as far back as the journal keeps events, even below the committed offset."""
     oldest_ms = clock.now_ms() - journal.keep_ms
     start = await claim.offset_at(oldest_ms)

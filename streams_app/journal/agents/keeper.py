@@ -71,10 +71,10 @@ class KeptShard(Protocol):
     def closed(self) -> Sequence[Segment]:
         """The segments that receive no more events, the oldest first."""
 
-    def replaced(self, segment: Segment) -> None:
+    def replace_segment(self, segment: Segment) -> None:
         """Replace the owner's copy of the segment with this first offset. Call this after Redis has stored the new state."""
 
-    def dropped(self, segment: Segment) -> None:
+    def drop_segment(self, segment: Segment) -> None:
         """Remove a segment from the owner's copy of the state. Call this after Redis has removed the segment."""
 
 
@@ -189,7 +189,7 @@ class Keeper:
             return False
         if closed[0].first not in {segment.first for segment in self._shard.segments}:
             return True  # processor and keeper may both have removed it: count it once
-        self._shard.dropped(closed[0])
+        self._shard.drop_segment(closed[0])
         self._keeper_context.on_dropped(closed[0], cause)
         logger.info(
             "removed a segment journal=%s source=%s offsets=%d-%s day=%s cause=%s",
@@ -221,10 +221,10 @@ class Keeper:
                 )  # fmt: skip
                 return False
             if packed is None:  # it was removed meanwhile
-                self._shard.dropped(due[0])
+                self._shard.drop_segment(due[0])
                 return False
             self._has_room = True
-            self._shard.replaced(packed)
+            self._shard.replace_segment(packed)
             self._keeper_context.on_packed(due[0].stored_bytes, packed.stored_bytes)
             return True
 

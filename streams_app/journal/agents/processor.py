@@ -25,7 +25,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import cancel_all, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.progress import Progress
-from streams_app.journal.agents.beginning import lost, taken
+from streams_app.journal.agents.beginning import claim_state, lost
 from streams_app.journal.agents.keeper import Keeper, KeeperContext
 from streams_app.journal.agents.shard import Filing, JournalShard
 from streams_app.journal.agents.throttle import FilingThrottle
@@ -145,7 +145,7 @@ class JournalProcessor(Processor):
         if claim.committed is None:
             # The partition has no commit that could be repeated as proof, so only an accepted new commit proves ownership.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
-        claimed = await taken(store, context.journal, claim, context.clock)
+        claimed = await claim_state(store, context.journal, claim, context.clock)
         shard = JournalShard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed, self._values)
         logger.info(
             "claimed journal=%s source=%s floor=%d fence=%d state=%s",

@@ -94,7 +94,7 @@ class JournalShard:
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
         blocks = encode_by_key(chunk.rows)
         if known is None or chunk.begins:
-            known = self._begun("raw", chunk.clock_ms)
+            known = self._new_segment("raw", chunk.clock_ms)
             self._largest = KeySizes()
         return Filing(
             chunk,
@@ -115,13 +115,13 @@ class JournalShard:
         log = self._log if filing.chunk.last is None else followed_by(self._log, filing.chunk.last)
         await self.store.append(self.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, log)
         self._log, self.clock_ms = log, filing.chunk.clock_ms
-        self._took(filing.segment)
+        self._set_last(filing.segment)
 
     async def skip(self, to: int) -> None:
         """Append a gap, from the offset after the fence up to and including ``to``, and move the fence to ``to``."""
-        segment = replace(self._begun("gap", self.clock_ms), last=to, is_closed=True)
+        segment = replace(self._new_segment("gap", self.clock_ms), last=to, is_closed=True)
         await self.store.append(self.fence, to, (), segment, self.clock_ms, self._log)
-        self._took(segment)
+        self._set_last(segment)
 
     async def close_day(self) -> None:
         """Close the open segment if its day is over, because an idle shard may get no event that begins the next segment."""
@@ -129,24 +129,25 @@ class JournalShard:
         if known is None or day_of(self.clock_ms) <= known.day:
             return
         await self.store.close(known.first)
-        self.replaced(replace(known, is_closed=True))
+        self.replace_segment(replace(known, is_closed=True))
 
     # ---- changes by the keeper
 
-    def replaced(self, segment: Segment) -> None:
+    def replace_segment(self, segment: Segment) -> None:
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
-    def dropped(self, segment: Segment) -> None:
+    def drop_segment(self, segment: Segment) -> None:
         self.segments = [one for one in self.segments if one.first != segment.first]
 
-    def _begun(self, form: Form, clock_ms: int) -> Segment:
+    def _new_segment(self, form: Form, clock_ms: int) -> Segment:
         """Create an empty segment after the fence, of the day of ``clock_ms``, or of the last segment if that is later."""
         day, newest = day_of(clock_ms), self.segments[-1] if self.segments else None
         day = day if newest is None else max(day, newest.day)
         part = newest.part + 1 if newest is not None and newest.day == day else 0
         return Segment(first=self.fence + 1, day=day, part=part, form=form, generation=self._token, newest_ms=clock_ms)
 
-    def _took(self, segment: Segment) -> None:
+    def _set_last(self, segment: Segment) -> None:
+        """Make a stored segment the last one, in place of its earlier state, and move the fence to its end."""
         assert segment.last is not None
         self.fence = segment.last
         if self.segments and self.segments[-1].first == segment.first:

@@ -1,7 +1,7 @@
 """Patches of aiokafka and Faust, one per file; ``README.md`` beside this file gives the reason and the gain of each.
 
 :func:`install` patches classes and modules for the whole process. Patches of single objects are applied where the objects are
-created: :func:`.fetch_times.watch`, :class:`.frames.ReceivingLoop`, :func:`.records.taken`, :func:`.producer_end.end`.
+created: :func:`.fetch_times.watch`, :class:`.frames.ReceivingLoop`, :func:`.records.take_records`, :func:`.producer_end.end`.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class FetchedRecords:
         return bool(batch.is_control_batch)
 
 
-def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
+def take_records(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
     """Take records of one partition as ``result.getall(most)`` does, but without creating a ``ConsumerRecord`` for each.
 
     While the partition is paused, return no records, and keep the fetched ones.

@@ -71,10 +71,10 @@ class Shard:
     def closed(self) -> Sequence[Segment]:
         return self.segments[:-1]
 
-    def replaced(self, segment: Segment) -> None:
+    def replace_segment(self, segment: Segment) -> None:
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
-    def dropped(self, segment: Segment) -> None:
+    def drop_segment(self, segment: Segment) -> None:
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     async def add(self, events: int = 300, *, hours: int = 1, size: int = 40) -> Segment:
