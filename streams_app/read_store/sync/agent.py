@@ -17,10 +17,10 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.health.metrics import Metrics
+from streams_app.health.observed_ends import ObservedEnds, age_ms
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
 from streams_app.kafka.group_member import GroupMember, wait
-from streams_app.read_store.sync.observed_ends import ObservedEnds, age_ms
 from streams_app.read_store.sync.processor import StoreProcessors
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.read_store.sync.traced import traced

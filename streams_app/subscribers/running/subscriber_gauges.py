@@ -14,7 +14,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import text_of
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.sync.observed_ends import ObservedEnds
+from streams_app.health.observed_ends import ObservedEnds
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.execution.dispatcher import Dispatcher

@@ -1,8 +1,8 @@
-"""The age of the oldest record of a partition that a store has not synced (pure).
+"""The age of the oldest record of a partition that a read store or a subscriber has not processed (pure).
 
-The age of a fetched record follows from its timestamp. If the store was unavailable when a partition was claimed, the records of
-the partition are not fetched, so their timestamps are unknown. Their age is then derived from the end offset of the log: a record
-has existed at least since the end offset was first observed to be beyond the offset of the record.
+The age of a fetched record follows from its timestamp. If records of a partition are not fetched, as when a store is unavailable
+at the claim of the partition, their timestamps are unknown. Their age is then derived from the end offset of the log: a record has
+existed at least since the end offset was first observed to be beyond the offset of the record.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.read_store.sync.observed_ends import MAX_SEEN, ObservedEnds, age_ms
+from streams_app.health.observed_ends import MAX_SEEN, ObservedEnds, age_ms
 
 
 def seen(*ends: tuple[int, int]) -> ObservedEnds:
