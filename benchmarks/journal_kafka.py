@@ -24,7 +24,7 @@ from benchmarks.subscribers import create_topics
 from benchmarks.worker import FOLDED, Metrics, Worker, cpu_watch, deployed, running
 from streams_app.journal.reading.entries import Entry
 from streams_app.journal.reading.reader import JournalReader
-from streams_app.settings.loading import load as load_settings
+from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.workers import WorkerProcess
 
@@ -77,7 +77,7 @@ async def follower(servers: Servers, folder: Path, sizes: Sizes) -> Row:
             await create_topics(config, {})
             with WorkerProcess(config, folder) as worker:
                 await worker.wait_ready()
-                async with JournalReader(load_settings(config, {})) as reader:
+                async with JournalReader(Settings.load(config, {})) as reader:
                     tasks = [asyncio.create_task(follow(reader, account)) for account in range(ACCOUNTS)]
                     try:
                         # At first: until each of them has learned that its partitions are claimed, and connected.

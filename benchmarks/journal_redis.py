@@ -33,8 +33,7 @@ from streams_app.journal.store.journal_store import (
     JournalStore,
 )
 from streams_app.journal.store.keys import journal_keys
-from streams_app.settings import JournalSettings, Limits
-from streams_app.settings.loading import load as load_settings
+from streams_app.settings import JournalSettings, Limits, Settings
 from tests.helpers import wait_until
 
 APP_ID: Final = "bench"
@@ -298,7 +297,7 @@ class Bench:
             keys = journal_keys(APP_ID, NAME, SOURCE, partition)
             await JournalStore(self._scripts, keys, "token").claim("", PARTITIONS, begin=InitialState(-1, days_ago(DAYS)))
         took = []
-        async with JournalReader(load_settings(settings, {})) as reader:
+        async with JournalReader(Settings.load(settings, {})) as reader:
             for number in range(sizes.reads):
                 began = time.perf_counter()
                 found = reader.read(f"account_{number % sizes.keys}")

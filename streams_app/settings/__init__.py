@@ -1,5 +1,6 @@
 """Settings of an application: ``streams.toml`` and the environment as immutable models."""
 
+from streams_app.settings.application import Settings
 from streams_app.settings.base import UrlParts, has_late_at, redacted
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
@@ -11,7 +12,6 @@ from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
     Limits,
-    Settings,
     TracingSettings,
     WorkerSettings,
 )

@@ -1,4 +1,4 @@
-"""Loads :class:`Settings` from ``streams.toml`` and ``STREAMS_APP_…``; reports all faults at once, and suggests similar names."""
+"""Loads settings from ``streams.toml`` and ``STREAMS_APP_…``; reports all faults at once, and suggests similar names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
     Limits,
-    Settings,
     TracingSettings,
     WorkerSettings,
 )
@@ -47,20 +46,21 @@ KINDS: Final = {
 }
 
 
-def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Load settings from the file, overridden by the environment; see :meth:`streams_app.settings.Settings.load`."""
+def load(model: type[S], path: Path | None, environ: Mapping[str, str]) -> S:
+    """Load the settings of an application as :meth:`streams_app.settings.Settings.load` promises; ``model`` is that class."""
     values, faults = _given(path, environ)
     if values.pop(FORMER, None) is not None:
         faults.append(f"{FORMER}: every read store has a name: write [read_stores.NAME] instead of [{FORMER}]")
     try:
-        settings = Settings.model_validate(values)
+        settings = model.model_validate(values)
     except ValidationError as error:
         # The model checks this only if every section is valid.
         is_declared = (
             values.get("folds") or values.get("live") or values.get("journals") or _section(values, "events").get("catalogue")
         )
         missing = [] if is_declared else [NOTHING_DECLARED]
-        raise ConfigurationError(list(dict.fromkeys([*_messages(error, values), *missing, *faults]))) from None
+        messages = _messages(error, values, list(model.model_fields))
+        raise ConfigurationError(list(dict.fromkeys([*messages, *missing, *faults]))) from None
     if faults:
         raise ConfigurationError(faults)
     return settings
@@ -231,13 +231,13 @@ def _from_text(target: tuple[str, ...], text: str) -> Any:
     return text
 
 
-def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
+def _messages(error: ValidationError, values: dict[str, Any], top_keys: list[str]) -> list[str]:
     messages = []
     for fault in error.errors(include_url=False, include_input=False):
         where = _where(fault["loc"], values)
         text = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
-            text = _extra(fault["loc"])
+            text = _extra(fault["loc"], top_keys)
         elif fault["type"] == "missing":
             text = "is required"
         elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] in _NAMED and fault["loc"][FOLD_KEY] in KINDS:
@@ -247,11 +247,11 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(messages))
 
 
-def _extra(location: tuple[int | str, ...]) -> str:
+def _extra(location: tuple[int | str, ...], top_keys: list[str]) -> str:
     if (location[0], location[-1]) == ("subscribers", "idempotent"):
         return "is not a setting: what a function may suffer is declared beside it, in @subscriber(…)"
     key = str(location[-1])
-    if near := suggestion(key, _known_keys(location)):
+    if near := suggestion(key, _known_keys(location, top_keys)):
         return f"unknown key{near}"
     sections = [f"{section}.{key}" for section, model in _SECTIONS.items() if key in model.model_fields]
     sections += [f"{section}.NAME.{key}" for section, (model, _) in _NAMED.items() if key in _keys(model)]
@@ -269,9 +269,9 @@ def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:
     return ".".join(steps)
 
 
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+def _known_keys(location: tuple[int | str, ...], top_keys: list[str]) -> list[str]:
     if len(location) == 1:
-        return list(Settings.model_fields)
+        return top_keys
     if location[0] in _NAMED:
         return _keys(_NAMED[str(location[0])][0])
     return list(_SECTIONS[str(location[0])].model_fields)

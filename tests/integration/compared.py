@@ -10,8 +10,7 @@ from typing import Any
 import asyncpg
 
 from streams_app.read_store.registry import open_store
-from streams_app.settings import ReadStoreSettings
-from streams_app.settings.loading import load
+from streams_app.settings import ReadStoreSettings, Settings
 from tests.helpers import produce, wait_until
 from tests.integration.commands import Ran, run
 from tests.integration.site import LIMIT_SECONDS, Stage, metric
@@ -66,7 +65,7 @@ class Compared:
     @property
     def declared(self) -> ReadStoreSettings:
         """Return the settings of the store."""
-        return load(self.config, {}).read_store(None)
+        return Settings.load(self.config, {}).read_store(None)
 
     async def prepare(self, *values: tuple[str, str, int]) -> None:
         """Create tables, and insert values into the source."""

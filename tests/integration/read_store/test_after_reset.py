@@ -10,7 +10,7 @@ import pytest
 from streams_app.kafka.group_offsets import in_group
 from streams_app.operations import reset_read_store
 from streams_app.read_store.registry import open_store
-from streams_app.settings.loading import load
+from streams_app.settings import Settings
 from tests.helpers import create_topics, delete_topic, produce, wait_until
 from tests.integration.commands import run
 from tests.integration.compared import Compared, folded
@@ -32,7 +32,7 @@ def url(stage: Stage, request: pytest.FixtureRequest) -> str:
 
 async def reset(compared: Compared) -> None:
     """Reset the store as ``streams-app reset`` does; the embedded broker counts a worker that has ended as a member."""
-    settings = load(compared.config, {})
+    settings = Settings.load(compared.config, {})
     async with in_group(settings.kafka, settings.app_id) as consumer:
         await reset_read_store.reset_versions(settings, compared.declared, "account-metrics", consumer)
 
@@ -195,7 +195,7 @@ async def test_source_recreated_with_fewer_partitions_freezes_no_cell(stage: Sta
 
 async def ahead_of_its_commit(compared: Compared) -> None:
     """Leave the state of a worker that crashes between a transaction of the store and the commit."""
-    settings = load(compared.config, {})
+    settings = Settings.load(compared.config, {})
     store = open_store(compared.declared)
     async with in_group(settings.kafka, settings.app_id) as consumer:
         log_bounds = await reset_read_store._log_bounds_of(settings, compared.declared, "account-metrics", consumer)

@@ -16,7 +16,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.agent import ReadStoreAgent
-from streams_app.settings.loading import load
+from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
 from tests.workers import WorkerProcess
@@ -39,7 +39,7 @@ WHERE account_id IN (SELECT value FROM json_each(:groups)) GROUP BY 1, 2
 @asynccontextmanager
 async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
     """Yield a second member of the read store's group."""
-    settings = load(config, {})
+    settings = Settings.load(config, {})
     stop = asyncio.Event()
     agent = ReadStoreAgent(settings, settings.read_store(None), Metrics(settings), SystemClock())
     running = asyncio.create_task(agent.run(stop))
@@ -107,7 +107,7 @@ async def test_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_an
 async def test_absent_store_does_not_delay_another_one(stage: Stage) -> None:
     """Each store has its own member and retries; the absent one catches up once it is available."""
     config = stage.config(extra=stores_of(stage, "there", "absent"))
-    settings = load(config, {})
+    settings = Settings.load(config, {})
     there, absent = (open_store(settings.read_store(name)) for name in ("there", "absent"))
     await there.initialise()
     with stage.worker(config) as worker:
@@ -149,7 +149,7 @@ async def test_worker_for_one_store_syncs_it_and_folds_nothing(stage: Stage) -> 
         await stage.outcome()
         assert 0 == await folding.terminate()
     config = stage.config(extra=stores_of(stage, "this", "other"))
-    settings = load(config, {})
+    settings = Settings.load(config, {})
     this, other = (open_store(settings.read_store(name)) for name in ("this", "other"))
     for store in (this, other):
         await store.initialise()

@@ -21,7 +21,7 @@ from streams_app.read_store.core.rebuilding import OvertakenError
 from streams_app.read_store.core.store import CheckpointStep, NotStorableError, replays_of, reset_of
 from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.read_store.sync.store_sync import StoreSync
-from streams_app.settings.loading import load
+from streams_app.settings import Settings
 from tests.integration.compared import Compared, folded
 from tests.integration.site import Stage
 
@@ -83,7 +83,7 @@ async def test_overtaken_rebuild_can_be_repeated(stage: Stage) -> None:
         with closing(sqlite3.connect(stage.folder / "both.db")) as connection, connection:
             connection.execute("UPDATE folded_values_new_progress SET next_offset = 7 WHERE topic = ''")
 
-    rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock(), on_progress=overtake)
+    rebuild = Rebuild(Settings.load(compared.config, {}), compared.declared, SystemClock(), on_progress=overtake)
     with pytest.raises(TryAgainError, match=r"another rebuild of dashboard is in progress: .*; nothing was switched"):
         await rebuild.run()
 
@@ -119,7 +119,7 @@ async def test_rejection_without_a_cell_is_not_taken_for_success(stage: Stage, m
     compared = Compared(stage, f"sqlite:///{stage.folder}/both.db")
     await compared.prepare(("a", "likes", 1))
     await compared.send(folded("a", 10, ["likes"]))
-    rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock())
+    rebuild = Rebuild(Settings.load(compared.config, {}), compared.declared, SystemClock())
 
     async def reject(*_: Any) -> None:
         raise NotStorableError({})
@@ -135,7 +135,7 @@ async def test_dead_letters_replayed_and_a_reset_made_during_a_rebuild_are_in_th
     compared.is_carried = True
     compared.configure()
     await compared.prepare()
-    settings, clock = load(compared.config, {}), SystemClock()
+    settings, clock = Settings.load(compared.config, {}), SystemClock()
     store, topic = open_store(compared.declared), compared.stage.output
     await store.apply([LIKES, CellChange(Cell("account-metrics", "b", "likes"), 5, 1)], CheckpointStep(P0, None, 10), 1)
     sync = StoreSync(settings, compared.declared, Metrics(settings), clock)

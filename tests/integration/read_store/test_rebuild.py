@@ -32,14 +32,14 @@ SLOW = """
 import time
 from datetime import timedelta
 from pathlib import Path
-from streams_app.settings.loading import load
+from streams_app.settings import Settings
 
 def current(fold, pairs):
     if Path("slow").exists():
         time.sleep(3600)  # until it is killed
     return {pair: 1 for pair in pairs}
 
-settings = load(Path("streams.toml"), {})
+settings = Settings.load(Path("streams.toml"), {})
 given = {"source": "python", "current": current, "timeout": timedelta(minutes=9)}
 store = settings.read_store(None).model_copy(update=given)
 settings = settings.model_copy(update={"read_stores": (store,)})
