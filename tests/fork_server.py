@@ -49,7 +49,7 @@ IMPORTED: Final = (
 """Modules that the server imports. Importing them starts no thread and patches nothing."""
 
 PYTHONPATH: Final = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-"""The module search path of the processes of tests."""
+"""The module search path of the server."""
 
 _OF_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Prefixes of environment variables that Python or the C library reads when a process starts."""
@@ -131,6 +131,12 @@ class ForkedProcess:
         self._connection.close()
 
 
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process. It also imports what this process imports by ``PYTHONPATH``, which a test may have set."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **environment}
+
+
 def start_process(
     name: str, command: Sequence[str], directory: Path, environment: Mapping[str, str]
 ) -> ForkedProcess | subprocess.Popen[bytes]:
@@ -142,9 +148,9 @@ def start_process(
         directory: An existing directory.
         environment: Variables in addition to those of this process.
     """
-    variables = {**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
+    variables = _variables(environment)
     if not is_forkable(command, variables):
-        return Child(name, command, directory, {"PYTHONPATH": PYTHONPATH, **environment})._process
+        return Child(name, command, directory, variables)._process
     with (directory / "server.log").open("ab") as log:
         return ForkedProcess(command, directory, variables, log.fileno(), log.fileno())
 
@@ -155,7 +161,7 @@ def run(command: Sequence[str], cwd: Path, environment: Mapping[str, str], timeo
     Raises:
         subprocess.TimeoutExpired: It did not end in time, and was killed.
     """
-    variables = {**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
+    variables = _variables(environment)
     if not is_forkable(command, variables):
         return subprocess.run(
             command,

@@ -6,6 +6,7 @@ No worker runs: the folds have open groups in two partitions, and a command ends
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,12 +35,11 @@ from tests.servers.sentinels import SentinelGroup
 from tests.shards import fold_some
 
 MODULE: Final = "settings_of_every_command"
-APP_ID: Final = "test-every-command"
 PARTITIONS: Final = 2
 NAMES: Final = {"changed": "metrics"}
 
 FOLDS: Final[dict[str, dict[str, Any]]] = {
-    "names": NAMES | {"max_hold": "3h", "max_events": 9, "output": "every.names", "dead_letters": "every.dead"},
+    "names": NAMES | {"max_hold": "3h", "max_events": 9},
     "last": NAMES | {"keep": "last", "max_changed": 9},
     **{kind: NAMES | {"keep": {"likes": kind, "*": "last"}} for kind in ("sum", "max", "min", "count")},
     "events": {"keep": "events", "fields": ["metrics"], "max_bytes": 5_000},
@@ -107,9 +107,9 @@ def commands(of: click.Command = cli.group, path: tuple[str, ...] = ()) -> Itera
         yield from commands(command, (*path, name))
 
 
-def fold_of(name: str, source: str = "every.source") -> Fold:
-    given = {"name": name, "source": source, "group_key": "account_id", "quiet_period": "1h"} | FOLDS[name]
-    return Fold.model_validate({"output": f"every.{name}", "dead_letters": "every.dead"} | given)
+def fold_of(name: str, prefix: str = "every") -> Fold:
+    topics = {"source": f"{prefix}.source", "output": f"{prefix}.{name}", "dead_letters": f"{prefix}.dead"}
+    return Fold.model_validate({"name": name, "group_key": "account_id", "quiet_period": "1h"} | topics | FOLDS[name])
 
 
 def test_table_has_every_command() -> None:
@@ -164,17 +164,18 @@ def installation(
     request: pytest.FixtureRequest, kafka: KafkaServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp(request.param)
+    app_id = f"test-{secrets.token_hex(6)}"
     (folder / "lines.jsonl").write_text("")
     with ExitStack() as stack:
         url = redis_url(request.param, request, stack)
         settings = Settings(
-            app_id=APP_ID,
+            app_id=app_id,
             kafka={"bootstrap_servers": kafka.bootstrap_servers},
             redis={"url": url},
             http={"port": 0},
             worker={"tick": "20ms"},
             schema_registry={"url": "http://127.0.0.1:9"},
-            folds=tuple(map(fold_of, FOLDS)),
+            folds=tuple(fold_of(name, app_id) for name in FOLDS),
             read_stores=(
                 ReadStoreSettings(name="carried", url=f"sqlite:///{folder}/a.db", folds=("last",), source="carried"),
                 ReadStoreSettings(
@@ -185,21 +186,21 @@ def installation(
                     current=lambda *_: {},
                 ),
             ),
-            live=(LiveView(name="news", kind="list", source="every.news", page="page", expiry="1h", public=True),),
-            journals=(JournalSettings(name="days", source="every.source", key="account_id"),),
+            live=(LiveView(name="news", kind="list", source=f"{app_id}.news", page="page", expiry="1h", public=True),),
+            journals=(JournalSettings(name="days", source=f"{app_id}.source", key="account_id"),),
         )
         module = ModuleType(MODULE)
         module.settings = settings  # type: ignore[attr-defined]  # what --app imports
         sys.modules[MODULE] = module
-        topics = {fold.output for fold in settings.folds} | {"every.source", "every.dead", "every.news"}
+        topics = {fold.output for fold in settings.folds} | {f"{app_id}.{name}" for name in ("source", "dead", "news")}
         asyncio.run(create_topics(kafka.bootstrap_servers, sorted(topics), partitions=PARTITIONS))
-        asyncio.run(produce(kafka.bootstrap_servers, "every.source", [(b"anna", EVENT)] * 3))
+        asyncio.run(produce(kafka.bootstrap_servers, f"{app_id}.source", [(b"anna", EVENT)] * 3))
         asyncio.run(open_groups(settings))
         yield Installation(settings, folder)
         del sys.modules[MODULE]
         if request.param == "single":
             with redis_py.Redis.from_url(url) as client:
-                for key in client.scan_iter(f"*{APP_ID}*", count=1_000):
+                for key in client.scan_iter(f"*{app_id}*", count=1_000):
                     client.delete(key)
 
 
