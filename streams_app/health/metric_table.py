@@ -383,8 +383,9 @@ METRICS: Final = (
         "command.",
     ),
     Description(
-        "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
-        "Above 0.02 at the median: Redis is busy or far away.", WORK_BUCKETS,
+        "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script: wait for its turn, and reply.",
+        "Above 0.02 at the median: Redis is busy or far away, or the worker has more requests than the 16 that it sends at once: "
+        "add workers.", WORK_BUCKETS,
     ),
     Description(
         "streams_app_produce_seconds", "histogram", ("fold",), "Duration of producing a batch of records, reply included.",
