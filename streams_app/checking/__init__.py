@@ -1,13 +1,14 @@
 """Checks whether a worker can run: HTTP, tracing, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
-Findings are yielded as they arrive. If a server does not answer within a few seconds, the checks that need it end. A finding that
-is an error does not prevent other checks. Rights to write are checked by writes that are undone: a key in Redis, and a transaction
-in each read store.
+Servers are queried at the same time, so that silent ones cost one timeout together. If a server does not answer within a few
+seconds, the checks that need it end. A finding that is an error does not prevent other checks. Rights to write are checked by
+writes that are undone: a key in Redis, and a transaction in each read store.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
@@ -37,14 +38,12 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing
-    async for finding in schema_registry_findings(settings):
-        yield finding
+    first = (schema_registry_findings(settings), kafka_findings(settings), redis_findings(settings, clock))
     away = False
-    for check_results in (kafka_findings(settings), redis_findings(settings, clock)):
-        async with aclosing(check_results) as found:
-            async for finding in found:
-                away |= finding.is_away
-                yield finding
+    for found_by_server in await asyncio.gather(*map(_all, first)):
+        for finding in found_by_server:
+            away |= finding.is_away
+            yield finding
     others = [] if away else [rights_findings(settings), log_findings(settings)]
     others += [read_store_findings(settings)]
     others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
@@ -54,3 +53,7 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
         async with aclosing(check_results) as found:
             async for finding in found:
                 yield finding
+
+
+async def _all(found: AsyncIterator[Finding]) -> list[Finding]:
+    return [finding async for finding in found]
