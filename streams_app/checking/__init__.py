@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+from streams_app.checking.facts import declarations_of, kafka_facts
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.http import http_finding
 from streams_app.checking.journals import journal_findings
@@ -38,17 +39,22 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing
-    first = (schema_registry_findings(settings), kafka_findings(settings), redis_findings(settings, clock))
+    declarations = declarations_of(settings)
+    registry, kafka, redis = await asyncio.gather(
+        _all(schema_registry_findings(declarations)), kafka_facts(declarations), _all(redis_findings(settings, clock))
+    )
     away = False
-    for found_by_server in await asyncio.gather(*map(_all, first)):
-        for finding in found_by_server:
-            away |= finding.is_away
+    for finding in (*registry, *kafka_findings(declarations, kafka), *redis):
+        away |= finding.is_away
+        yield finding
+    if not away:
+        for finding in rights_findings(declarations, kafka):
             yield finding
-    others = [] if away else [rights_findings(settings), log_findings(settings)]
+    others = [] if away else [log_findings(declarations, kafka)]
     others += [read_store_findings(settings)]
-    others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
-    others += [journal_findings(settings, asks=not away)]
-    others += [] if away else [transaction_findings(settings)]
+    others += [subscriber_findings(declarations, kafka, asks=not away), live_findings(settings, kafka, asks=not away)]
+    others += [journal_findings(settings, kafka, asks=not away)]
+    others += [] if away else [transaction_findings(declarations)]
     for check_results in others:
         async with aclosing(check_results) as found:
             async for finding in found:

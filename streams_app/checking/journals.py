@@ -6,9 +6,9 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from streams_app.checking.facts import KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
-from streams_app.errors import StreamsAppError
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
+from streams_app.kafka.admin import NO_RETENTION_LIMIT
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, servers_of
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.journals import MIN_BYTES
@@ -19,7 +19,7 @@ MAX_PERCENT: Final = 80
 """Maximum share of the memory of Redis for journals, in percent. Folds, views and compression need the rest."""
 
 
-async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
+async def journal_findings(settings: Settings, kafka: KafkaFacts, *, asks: bool) -> AsyncGenerator[Finding, None]:
     """Check whether Redis has memory for the journals, and their topics retain events as long; nothing if ``asks`` is False."""
     if not (asks and settings.journals):
         return
@@ -30,15 +30,11 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
         logger.debug("cannot determine the memory left for journals", exc_info=error)  # the check of Redis reports it
     finally:
         await redis.aclose()
-    try:
-        async with admin_client(settings.kafka) as client:
-            partitions = await partition_counts(client, [journal.source for journal in settings.journals])
-            configs = await topic_configs(client, list(partitions)) if partitions else {}
-    except StreamsAppError:
-        return  # the check of Kafka reports it
+    if kafka.hides_any([journal.source for journal in settings.journals]):
+        return
     for journal in settings.journals:
-        if journal.source in configs:
-            for finding in source_findings(journal, configs[journal.source], partitions[journal.source]):
+        if journal.source in kafka.configs:
+            for finding in source_findings(journal, kafka.configs[journal.source], kafka.partitions[journal.source]):
                 yield finding
 
 

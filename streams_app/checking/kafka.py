@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from streams_app.checking.facts import Declarations, KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.errors import ConfigurationError
 from streams_app.folding.metadata_size import faults_of
 from streams_app.formatting import counted
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms
-from streams_app.kafka.rights import rights_on_topics
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic
 from streams_app.requirements.topics import topics_of
-from streams_app.requirements.workload import declared, without_subscribers
 from streams_app.settings import Settings
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
-async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Check whether the broker answers, the topics exist, and sources of folds retain events longer than ``max_hold``.
+def kafka_findings(declarations: Declarations, facts: KafkaFacts) -> Iterator[Finding]:
+    """Check whether the broker answers, the topics exist, and sources of folds retain events longer than ``max_hold`` (pure).
 
-    No topic is created. If the broker does not answer, :attr:`.Finding.is_away` of the last finding is set.
+    If the broker does not answer, :attr:`.Finding.is_away` of the last finding is set.
     """
-    kafka = settings.kafka
+    settings, kafka = declarations.settings, declarations.settings.kafka
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
         what = "the connection to Kafka is not encrypted and leaves this machine"
         yield Finding(Level.WARNING, what, "set kafka.security_protocol = SASL_SSL")
     for fault in faults_of(settings.folds):
         yield Finding(Level.ERROR, fault, "declare fewer folds of this source: a worker does not start with these")
-    topics = _topics(settings)
-    try:
-        async with admin_client(kafka) as client:
-            yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
-            granted = await rights_on_topics(client._client, [topic.name for topic in topics])
-            topics = [topic for topic in topics if granted.get(topic.name) != frozenset()]  # the check of rights reports the others
-            counts = await partition_counts(client, [topic.name for topic in topics])
-            for topic in topics:
-                yield _topic_finding(topic, counts.get(topic.name), kafka.partitions)
-            sources = [source for source in settings.sources if source in counts]
-            for finding in _retention(settings, sources, await retention_ms(client, sources)):
-                yield finding
-    except StreamsAppError as error:
-        advice = "correct the settings" if isinstance(error, ConfigurationError) else "start it, or correct kafka.bootstrap_servers"
-        yield Finding(Level.ERROR, str(error), advice, is_away=True)
-
-
-def _topics(settings: Settings) -> list[Topic]:
-    """Return the topics of the application, without duplicates. The topics of an invalid catalogue are omitted."""
-    try:
-        return topics_of(declared(settings))
-    except StreamsAppError:
-        return topics_of(without_subscribers(settings))
+    if facts.is_connected:
+        yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
+    if facts.fault is not None:
+        is_wrong = isinstance(facts.fault, ConfigurationError)
+        advice = "correct the settings" if is_wrong else "start it, or correct kafka.bootstrap_servers"
+        yield Finding(Level.ERROR, str(facts.fault), advice, is_away=True)
+        return
+    for topic in topics_of(declarations.workload):
+        if not facts.is_hidden(topic.name):
+            yield _topic_finding(topic, facts.partitions.get(topic.name), kafka.partitions)
+    sources = [source for source in settings.sources if source in facts.partitions]
+    yield from _retention(settings, sources, facts.retention_ms(sources))
 
 
 def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Final
 
+from streams_app.checking.facts import KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
+from streams_app.kafka.admin import NO_RETENTION_LIMIT
 from streams_app.live.hub.sockets import descriptors_for, max_descriptors
 from streams_app.operations.live import stored_sources
 from streams_app.settings import LiveView, Settings, UrlParts
@@ -15,7 +16,7 @@ from streams_app.settings import LiveView, Settings, UrlParts
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
+async def live_findings(settings: Settings, kafka: KafkaFacts, *, asks: bool) -> AsyncGenerator[Finding, None]:
     """Check the settings of the live server and, if ``asks`` is set, the state of views in Redis and their source topics."""
     try:
         _ = settings.live_server.secrets
@@ -28,16 +29,13 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
     try:
         for finding in stored_findings(settings, await stored_sources(settings)):
             yield finding
-        if not settings.live_of_topics:
-            return
-        async with admin_client(settings.kafka) as client:
-            sources = list(await partition_counts(client, [view.source for view in settings.live_of_topics]))
-            configs = await topic_configs(client, sources) if sources else {}
     except StreamsAppError:
-        return  # the checks of Kafka and Redis report it
+        return  # the check of Redis reports it
+    if kafka.hides_any([view.source for view in settings.live_of_topics]):
+        return
     for view in settings.live_of_topics:
-        if view.source in configs:
-            for finding in view_findings(view, configs[view.source]):
+        if view.source in kafka.configs:
+            for finding in view_findings(view, kafka.configs[view.source]):
                 yield finding
 
 

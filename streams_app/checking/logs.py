@@ -8,7 +8,7 @@ not those of its logs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from streams_app.checking.facts import Declarations, KafkaFacts
 from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of_text
@@ -24,16 +25,13 @@ from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.journal.store.keys import journal_keys
-from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.group_offsets import commits_in, in_group
 from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
-from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
+from streams_app.kafka.topic_ids import UNKNOWN
 from streams_app.live.store.keys import view_keys
 from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.subscription import subscriptions_of
 from streams_app.subscribers.state.initial_offsets import committed, how_to_set_offsets
 from streams_app.subscribers.state.offset_metadata import decoded
 
@@ -69,16 +67,19 @@ class ReaderPosition:
 Read = dict[TP, ReaderPosition]
 
 
-async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
+async def log_findings(declarations: Declarations, kafka: KafkaFacts) -> AsyncGenerator[Finding, None]:
     """Compare topics with the positions that components have stored: yield topics that were created again, and truncated logs.
 
-    If Kafka or Redis does not answer, at most a warning is yielded.
+    If Kafka or Redis does not answer, or hides a topic, at most a warning is yielded. Nothing is yielded if the catalogue cannot be
+    used.
     """
+    settings, ids = declarations.settings, kafka.ids
+    if declarations.fault is not None or kafka.hides_any(_read_topics(declarations)):
+        return
     try:
-        readers = await _readers(settings)
-        topics = sorted({tp.topic for read in readers.values() for tp in read})
-        async with admin_client(settings.kafka) as client:
-            ids = await topic_ids(client._client, topics) if topics else {}
+        readers = await _readers(declarations, kafka)
+        if not {tp.topic for read in readers.values() for tp in read} <= ids.keys():
+            return  # the check of Kafka reports the topic that does not exist
         for reader, read in readers.items():
             present = {tp: so_far for tp, so_far in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
             for finding in [*recreations(reader, present, ids)] or await _compared(settings, reader, present):
@@ -128,13 +129,20 @@ def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReaderPositio
     return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost the events")
 
 
-async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
+def _read_topics(declarations: Declarations) -> set[str]:
+    """Return the topics that read stores, live views, journals and subscribers read."""
+    settings = declarations.settings
+    topics = {settings.fold(fold).output for store in settings.read_stores for fold in store.folds}
+    topics |= {view.source for view in settings.live_of_topics} | {journal.source for journal in settings.journals}
+    return topics | {one.topic for one in declarations.enabled}
+
+
+async def _readers(declarations: Declarations, kafka: KafkaFacts) -> dict[ComparedReader, Read]:
     """Return the stored positions, by partition, of each component that reads topics."""
-    readers = await _in_redis(settings)
-    async with admin_client(settings.kafka) as client:
-        counts = await partition_counts(client, [settings.fold(fold).output for one in settings.read_stores for fold in one.folds])
+    settings = declarations.settings
+    readers = await _in_redis(settings, kafka)
     for store in settings.read_stores:
-        tps = _partitions([settings.fold(fold).output for fold in store.folds], counts)
+        tps = kafka.tps_of([settings.fold(fold).output for fold in store.folds])
         group = f"{settings.app_id}.{store.group}"
         async with in_group(settings.kafka, group) as consumer:
             commits = await commits_in(settings.kafka, consumer, group, tps) if tps else {}
@@ -143,19 +151,14 @@ async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
             for tp, (offset, metadata) in _positions(store.name, commits).items()
             if (parts := metadata.partition("~"))
         }
-    return readers | await _subscribers(settings)
+    return readers | await _subscribers(declarations, kafka)
 
 
-async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
-    if settings.events.catalogue is None:
-        return {}
-    subscriptions = [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled]
-    async with admin_client(settings.kafka) as client:
-        counts = await partition_counts(client, [one.topic for one in subscriptions])
+async def _subscribers(declarations: Declarations, kafka: KafkaFacts) -> dict[ComparedReader, Read]:
     readers: dict[ComparedReader, Read] = {}
-    for one in subscriptions:
-        name = one.subscriber.name
-        commits = await committed(settings, one, _partitions([one.topic], counts)) if one.topic in counts else {}
+    for one in declarations.enabled:
+        name, tps = one.subscriber.name, kafka.tps_of([one.topic])
+        commits = await committed(declarations.settings, one, tps) if tps else {}
         readers[ComparedReader(f"subscriber {name}", how_to_set_offsets(name))] = {
             tp: ReaderPosition(metadata.topic_id, max(offset, *(each.offset + 1 for each in metadata.read), 0), metadata.read)
             for tp, (offset, text) in _positions(name, commits).items()
@@ -169,11 +172,7 @@ def _positions(name: str, commits: Mapping[TP, PartitionCommit]) -> dict[TP, Any
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
-def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
-    return [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-
-
-async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
+async def _in_redis(settings: Settings, kafka: KafkaFacts) -> dict[ComparedReader, Read]:
     """Return the positions, by partition, that Redis stores of each fold, live view and journal."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
@@ -192,11 +191,8 @@ async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
                 f"journal {journal.name}", f"streams-app reset --journal {journal.name} (it says first what it would do)"
             )
             metas.append((reader, journal.source, partial(_meta_of_journal, settings.app_id, journal.name)))
-        if metas:
-            async with admin_client(settings.kafka) as client:
-                counts = await partition_counts(client, list({source for _, source, _ in metas}))
         for reader, source, meta_of in metas:
-            for tp in _partitions([source], counts):
+            for tp in kafka.tps_of([source]):
                 topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
                 if fence is not None:
                     readers[reader][tp] = ReaderPosition(_text(topic_id), int(fence) + 1, of_text(_text(log)))

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from streams_app.checking.facts import Declarations
 from streams_app.checking.finding import Finding, Level
 from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
 from streams_app.schemas.registry import RegistryUnavailableError, registry_of
-from streams_app.settings import Settings
-from streams_app.subscribers.declaration.loading import catalogue_of
 
 
-async def schema_registry_findings(settings: Settings) -> AsyncIterator[Finding]:
+async def schema_registry_findings(declarations: Declarations) -> AsyncIterator[Finding]:
     """Check that the schema registry answers, and that the latest schema of each topic can be used.
 
     Yields nothing if the settings name no registry and no format needs one.
     """
+    settings = declarations.settings
     sources: set[tuple[str, Format]] = {(fold.source, fold.format) for fold in settings.folds}
     sources |= {(view.source, view.format) for view in settings.live}
     sources |= {(journal.source, journal.format) for journal in settings.journals}
-    if settings.events.catalogue is not None:
-        try:
-            sources |= {(event.topic, event.format) for event in catalogue_of(settings).events}
-        except ConfigurationError:
-            pass  # the check of subscribers reports it
+    sources |= {(event.topic, event.format) for event in declarations.events}
     try:
         registry = registry_of(settings, [declared for _, declared in sources])
         if registry is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from streams_app.checking.facts import Declarations, KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.checking.record_types import clashes, required_names
 from streams_app.delivery.batch import TP
@@ -15,12 +16,10 @@ from streams_app.events.declaration import Event
 from streams_app.events.payloads import schema_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.formatting import duration_text
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
-from streams_app.settings import Settings
-from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.kafka.admin import NO_RETENTION_LIMIT
 from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscriber import Records
-from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_set_offsets
 
 KEEPS: Final = {
@@ -35,37 +34,32 @@ ID_BYTES: Final = 120
 """Approximate number of bytes in Redis for one remembered event id with its source."""
 
 
-async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
+async def subscriber_findings(declarations: Declarations, kafka: KafkaFacts, *, asks: bool) -> AsyncGenerator[Finding, None]:
     """Check the catalogue, if there is one, and if ``asks`` is set, the retention and commits in Kafka that subscribers need."""
+    settings, subscriptions, events = declarations.settings, declarations.enabled, declarations.events
     if settings.events.catalogue is None:
         return
-    try:
-        catalogue = catalogue_of(settings)
-        subscriptions = [one for one in subscriptions_of(catalogue, settings) if one.subscriber.is_enabled]
-    except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), "correct the catalogue, or events.catalogue and [subscribers.NAME]")
+    if declarations.fault is not None:
+        yield Finding(Level.ERROR, str(declarations.fault), "correct the catalogue, or events.catalogue and [subscribers.NAME]")
         return
     yield Finding(Level.OK, f"the catalogue {settings.events.catalogue} fits the settings")
     pure = (
-        *key_findings(catalogue.events, settings.folds),
-        *field_findings(subscriptions, settings.folds, catalogue.events),
+        *key_findings(events, settings.folds),
+        *field_findings(subscriptions, settings.folds, events),
         *id_findings(subscriptions),
     )
     for finding in pure:
         yield finding
-    if not asks:
+    replays = replay_topic(settings.app_id)
+    if not asks or kafka.hides_any([replays, *(one.topic for one in subscriptions)]):
         return
+    existing = [one for one in subscriptions if one.topic in kafka.partitions]
+    for finding in retention_findings(existing, kafka.retention_ms([one.topic for one in existing])):
+        yield finding
     try:
-        topics = [replay_topic(settings.app_id), *(one.topic for one in subscriptions)]
-        async with admin_client(settings.kafka) as client:
-            counts = await partition_counts(client, topics)
-            retention = await retention_ms(client, list(counts))
-        for finding in retention_findings([one for one in subscriptions if one.topic in counts], retention):
-            yield finding
-        for one in subscriptions:
-            read = {one.topic, replay_topic(settings.app_id)}
-            if one.subscriber.requires_commit and read <= counts.keys():
-                tps = [TP(topic, number) for topic in sorted(read) for number in range(counts[topic])]
+        for one in existing:
+            if one.subscriber.requires_commit and replays in kafka.partitions:
+                tps = kafka.tps_of(sorted({one.topic, replays}))
                 yield commit_finding(one, tps, await committed(settings, one, tps))
     except StreamsAppError:
         return  # the check of Kafka reports it

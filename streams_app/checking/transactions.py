@@ -8,27 +8,25 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
+from streams_app.checking.facts import Declarations
 from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
-from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.open_transactions import ADVICE, hidden_text
 from streams_app.kafka.source_ends import SourceEnds
-from streams_app.settings import Settings
-from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 STANDS_SECONDS: Final = 3.0
 """Time after which a transaction that is still open is reported. Shorter transactions are normal."""
 
 
-async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
+async def transaction_findings(declarations: Declarations) -> AsyncGenerator[Finding, None]:
     """Report partitions in which a transaction stays open.
 
     A partition is reported if its last stable offset stays the same for some seconds, below the high watermark. Nothing is found if
     Kafka does not answer.
     """
-    asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(settings)))
+    settings = declarations.settings
+    asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(declarations)))
     try:
         async with asyncio.timeout(ANSWER_SECONDS + STANDS_SECONDS):
             first = await _hidden(asked)
@@ -47,17 +45,13 @@ async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, No
             yield Finding(Level.WARNING, text, ADVICE)
 
 
-def _topics(settings: Settings) -> set[str]:
+def _topics(declarations: Declarations) -> set[str]:
     """Return all topics that folds, read stores, live views and subscribers read."""
+    settings = declarations.settings
     stored = {name for store in settings.read_stores for name in store.folds}
     topics = {fold.output for fold in settings.folds if fold.name in stored}
     topics |= {*settings.sources, *(view.source for view in settings.live_of_topics)}
-    if settings.events.catalogue is not None:
-        try:
-            topics |= {one.topic for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled}
-        except StreamsAppError:
-            pass  # the check of subscribers reports it
-    return topics
+    return topics | {one.topic for one in declarations.enabled}
 
 
 async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:

@@ -7,7 +7,7 @@ are then unknown, and none counts as missing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -72,14 +72,15 @@ def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> s
     return f"kafka-acls {who} --operation {right} --{kind} {name}"
 
 
-async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[RequiredRight]) -> list[RequiredRight]:
-    """Return the needed rights that are certainly missing. Each right is returned once, with all its purposes."""
+def missing_of(needed: Iterable[RequiredRight], granted: Mapping[tuple[str, str], Granted]) -> list[RequiredRight]:
+    """Return the needed rights that are certainly missing (pure). Each right is returned once, with all its purposes.
+
+    Args:
+        granted: Rights by kind and name of the resource.
+    """
     whys: dict[tuple[Right, str, str], list[str]] = {}
     for right, kind, name, why in needed:
         whys.setdefault((right, kind, name), []).append(why)
-    named = {kind: sorted({name for _, of_kind, name in whys if of_kind == kind}) for kind in (TOPIC, GROUP)}
-    granted = {(TOPIC, name): found for name, found in (await rights_on_topics(client._client, named[TOPIC])).items()}
-    granted |= {(GROUP, name): found for name, found in (await rights_on_groups(client, named[GROUP])).items()}
     return [
         RequiredRight(right, kind, name, ", ".join(dict.fromkeys(reasons)))
         for (right, kind, name), reasons in whys.items()
@@ -92,8 +93,18 @@ async def require_kafka_rights(client: AIOKafkaAdminClient, kafka: KafkaSettings
 
     A missing right is an error and not an outage, because waiting does not grant it.
     """
-    if missing := await missing_of(client, needed):
+    needed = list(needed)
+    named = {kind: sorted({one.name for one in needed if one.kind == kind}) for kind in (TOPIC, GROUP)}
+    if missing := missing_of(needed, await granted_rights(client, named[TOPIC], named[GROUP])):
         raise ConfigurationError([f"{one}: {one.command(kafka)}" for one in missing])
+
+
+async def granted_rights(
+    client: AIOKafkaAdminClient, topics: Sequence[str], groups: Sequence[str]
+) -> dict[tuple[str, str], Granted]:
+    """Return the rights of this user by kind and name; see :func:`rights_on_topics` and :func:`rights_on_groups`."""
+    granted = {(TOPIC, name): found for name, found in (await rights_on_topics(client._client, topics)).items()}
+    return granted | {(GROUP, name): found for name, found in (await rights_on_groups(client, groups)).items()}
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:

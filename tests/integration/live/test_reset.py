@@ -6,6 +6,7 @@ import asyncio
 
 import redis.asyncio
 
+from streams_app.checking.facts import KafkaFacts
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.live import live_findings
 from streams_app.delivery.scripts import FencedError
@@ -97,10 +98,10 @@ async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
     def warnings(found: list[Finding]) -> list[Finding]:
         return [one for one in found if one.level is Level.WARNING]
 
-    gone, former = warnings([one async for one in live_findings(settings, asks=True)])
+    gone, former = warnings([one async for one in live_findings(settings, KafkaFacts(), asks=True)])
     for view in ("v", "removed"):
         await remove_keys(settings, await keys_of_view(settings, view))
-    after = warnings([one async for one in live_findings(settings, asks=True)])
+    after = warnings([one async for one in live_findings(settings, KafkaFacts(), asks=True)])
 
     assert gone.text.startswith("Redis holds state of live view removed of topic t: it is not declared any more")
     assert former.text.startswith("Redis holds state of live view v of topic old: its source is new now")
