@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+from redis.asyncio import Redis
+
 from streams_app.checking.facts import declarations_of, kafka_facts
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.http import http_finding
@@ -19,13 +21,14 @@ from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
-from streams_app.checking.redis import redis_findings
+from streams_app.checking.redis import redis_findings, shared_client
 from streams_app.checking.rights import rights_findings
 from streams_app.checking.schema_registry import schema_registry_findings
 from streams_app.checking.subscribers import subscriber_findings
 from streams_app.checking.tracing import tracing_finding
 from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
+from streams_app.errors import StreamsAppError
 from streams_app.settings import Settings
 
 __all__ = ["Finding", "Level", "findings"]
@@ -39,22 +42,28 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing
+    async with shared_client(settings.redis) as redis, aclosing(_findings_of_servers(settings, clock, redis)) as found:
+        async for finding in found:
+            yield finding
+
+
+async def _findings_of_servers(settings: Settings, clock: Clock, redis: Redis | StreamsAppError) -> AsyncGenerator[Finding, None]:
     declarations = declarations_of(settings)
-    registry, kafka, redis = await asyncio.gather(
-        _all(schema_registry_findings(declarations)), kafka_facts(declarations), _all(redis_findings(settings, clock))
+    of_registry, kafka, of_redis = await asyncio.gather(
+        _all(schema_registry_findings(declarations)), kafka_facts(declarations), _all(redis_findings(redis, settings, clock))
     )
-    away = False
-    for finding in (*registry, *kafka_findings(declarations, kafka), *redis):
+    away = isinstance(redis, StreamsAppError)
+    for finding in (*of_registry, *kafka_findings(declarations, kafka), *of_redis):
         away |= finding.is_away
         yield finding
-    if not away:
+    client = None if away or isinstance(redis, StreamsAppError) else redis
+    if client is not None:
         for finding in rights_findings(declarations, kafka):
             yield finding
-    others = [] if away else [log_findings(declarations, kafka)]
+    others = [] if client is None else [log_findings(declarations, kafka, client)]
     others += [read_store_findings(settings)]
-    others += [subscriber_findings(declarations, kafka, asks=not away), live_findings(settings, kafka, asks=not away)]
-    others += [journal_findings(settings, kafka, asks=not away)]
-    others += [] if away else [transaction_findings(declarations)]
+    others += [subscriber_findings(declarations, kafka, asks=not away), live_findings(settings, kafka, client)]
+    others += [] if client is None else [journal_findings(settings, kafka, client), transaction_findings(declarations)]
     for check_results in others:
         async with aclosing(check_results) as found:
             async for finding in found:

@@ -6,10 +6,12 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from redis.asyncio import Redis
+
 from streams_app.checking.facts import KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.kafka.admin import NO_RETENTION_LIMIT
-from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, servers_of
+from streams_app.redis_access.client import REDIS_ERRORS, servers_of
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.journals import MIN_BYTES
 
@@ -19,17 +21,14 @@ MAX_PERCENT: Final = 80
 """Maximum share of the memory of Redis for journals, in percent. Folds, views and compression need the rest."""
 
 
-async def journal_findings(settings: Settings, kafka: KafkaFacts, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check whether Redis has memory for the journals, and their topics retain events as long; nothing if ``asks`` is False."""
-    if not (asks and settings.journals):
+async def journal_findings(settings: Settings, kafka: KafkaFacts, redis: Redis) -> AsyncGenerator[Finding, None]:
+    """Check whether Redis has memory for the journals, and their topics retain events as long."""
+    if not settings.journals:
         return
-    redis = connect_briefly(settings.redis)
     try:
         yield room_finding(settings.journals, (await servers_of(redis)).values())
     except REDIS_ERRORS as error:
         logger.debug("cannot determine the memory left for journals", exc_info=error)  # the check of Redis reports it
-    finally:
-        await redis.aclose()
     if kafka.hides_any([journal.source for journal in settings.journals]):
         return
     for journal in settings.journals:

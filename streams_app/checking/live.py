@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Final
 
+from redis.asyncio import Redis
+
 from streams_app.checking.facts import KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT
 from streams_app.live.hub.sockets import descriptors_for, max_descriptors
 from streams_app.operations.live import stored_sources
+from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings import LiveView, Settings, UrlParts
 
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-async def live_findings(settings: Settings, kafka: KafkaFacts, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the settings of the live server and, if ``asks`` is set, the state of views in Redis and their source topics."""
+async def live_findings(settings: Settings, kafka: KafkaFacts, redis: Redis | None) -> AsyncGenerator[Finding, None]:
+    """Check the settings of the live server and, unless ``redis`` is None, the state of views there and their source topics."""
     try:
         _ = settings.live_server.secrets
     except ConfigurationError as error:
         yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
     for finding in [*origin_findings(settings), *hosts_findings(settings), *descriptor_findings(settings, max_descriptors())]:
         yield finding
-    if not (asks and settings.live):
+    if redis is None or not settings.live:
         return
     try:
-        for finding in stored_findings(settings, await stored_sources(settings)):
+        for finding in stored_findings(settings, await stored_sources(redis, settings.app_id)):
             yield finding
-    except StreamsAppError:
+    except REDIS_ERRORS:
         return  # the check of Redis reports it
     if kafka.hides_any([view.source for view in settings.live_of_topics]):
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
+from redis.asyncio import Redis
 
 from streams_app.checking.facts import Declarations, KafkaFacts
 from streams_app.checking.finding import Finding, Level
@@ -23,14 +24,15 @@ from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.processor import NO_OFFSET
-from streams_app.errors import StreamsAppError, text_of
+from streams_app.errors import StreamsAppError, TryAgainError, text_of
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.group_offsets import commits_in, in_group
 from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN
 from streams_app.live.store.keys import view_keys
-from streams_app.operations.groups import redis_of, stored_shards
+from streams_app.operations.groups import stored_shards
+from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.settings import Settings
 from streams_app.subscribers.state.initial_offsets import committed, how_to_set_offsets
 from streams_app.subscribers.state.offset_metadata import decoded
@@ -67,7 +69,7 @@ class ReaderPosition:
 Read = dict[TP, ReaderPosition]
 
 
-async def log_findings(declarations: Declarations, kafka: KafkaFacts) -> AsyncGenerator[Finding, None]:
+async def log_findings(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> AsyncGenerator[Finding, None]:
     """Compare topics with the positions that components have stored: yield topics that were created again, and truncated logs.
 
     If Kafka or Redis does not answer, or hides a topic, at most a warning is yielded. Nothing is yielded if the catalogue cannot be
@@ -77,7 +79,7 @@ async def log_findings(declarations: Declarations, kafka: KafkaFacts) -> AsyncGe
     if declarations.fault is not None or kafka.hides_any(_read_topics(declarations)):
         return
     try:
-        readers = await _readers(declarations, kafka)
+        readers = await _readers(declarations, kafka, redis)
         if not {tp.topic for read in readers.values() for tp in read} <= ids.keys():
             return  # the check of Kafka reports the topic that does not exist
         for reader, read in readers.items():
@@ -137,10 +139,13 @@ def _read_topics(declarations: Declarations) -> set[str]:
     return topics | {one.topic for one in declarations.enabled}
 
 
-async def _readers(declarations: Declarations, kafka: KafkaFacts) -> dict[ComparedReader, Read]:
+async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> dict[ComparedReader, Read]:
     """Return the stored positions, by partition, of each component that reads topics."""
     settings = declarations.settings
-    readers = await _in_redis(settings, kafka)
+    try:
+        readers = await _in_redis(settings, kafka, redis)
+    except REDIS_ERRORS as error:
+        raise TryAgainError(redis_fault_text(error, settings.redis)) from error
     for store in settings.read_stores:
         tps = kafka.tps_of([settings.fold(fold).output for fold in store.folds])
         group = f"{settings.app_id}.{store.group}"
@@ -172,30 +177,29 @@ def _positions(name: str, commits: Mapping[TP, PartitionCommit]) -> dict[TP, Any
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
-async def _in_redis(settings: Settings, kafka: KafkaFacts) -> dict[ComparedReader, Read]:
+async def _in_redis(settings: Settings, kafka: KafkaFacts, redis: Redis) -> dict[ComparedReader, Read]:
     """Return the positions, by partition, that Redis stores of each fold, live view and journal."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
-    async with redis_of(settings) as redis:
-        for shard in await stored_shards(redis, settings, None):
-            topic_id, log, to = await redis.hmget(shard.keys.meta, ["topic_id", "log", "to"])
-            advice = f"streams-app reset --fold {shard.fold.name} --emit (it says first what it would do)"
-            readers[ComparedReader(f"fold {shard.fold.name}", advice)][TP(shard.fold.source, shard.partition)] = ReaderPosition(
-                _text(topic_id), max(shard.fence, int(to or -1)) + 1, of_text(_text(log))
-            )
-        metas = [
-            (ComparedReader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))
-            for view in settings.live_of_topics
-        ]
-        for journal in settings.journals:
-            reader = ComparedReader(
-                f"journal {journal.name}", f"streams-app reset --journal {journal.name} (it says first what it would do)"
-            )
-            metas.append((reader, journal.source, partial(_meta_of_journal, settings.app_id, journal.name)))
-        for reader, source, meta_of in metas:
-            for tp in kafka.tps_of([source]):
-                topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
-                if fence is not None:
-                    readers[reader][tp] = ReaderPosition(_text(topic_id), int(fence) + 1, of_text(_text(log)))
+    for shard in await stored_shards(redis, settings, None):
+        topic_id, log, to = await redis.hmget(shard.keys.meta, ["topic_id", "log", "to"])
+        advice = f"streams-app reset --fold {shard.fold.name} --emit (it says first what it would do)"
+        readers[ComparedReader(f"fold {shard.fold.name}", advice)][TP(shard.fold.source, shard.partition)] = ReaderPosition(
+            _text(topic_id), max(shard.fence, int(to or -1)) + 1, of_text(_text(log))
+        )
+    metas = [
+        (ComparedReader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))
+        for view in settings.live_of_topics
+    ]
+    for journal in settings.journals:
+        reader = ComparedReader(
+            f"journal {journal.name}", f"streams-app reset --journal {journal.name} (it says first what it would do)"
+        )
+        metas.append((reader, journal.source, partial(_meta_of_journal, settings.app_id, journal.name)))
+    for reader, source, meta_of in metas:
+        for tp in kafka.tps_of([source]):
+            topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
+            if fence is not None:
+                readers[reader][tp] = ReaderPosition(_text(topic_id), int(fence) + 1, of_text(_text(log)))
     return readers
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -18,7 +19,7 @@ from streams_app.folding.store.keys import probe_key
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_redis_rights, servers_of, why_unreachable
 from streams_app.redis_access.request_limit import PROCESS_CONNECTIONS
 from streams_app.redis_access.sentinel import sentinel_state
-from streams_app.settings import Settings
+from streams_app.settings import RedisSettings, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +30,25 @@ PROBE_SECONDS: Final = 60
 """Time after which the key that the check writes expires, in case the check is killed before it removes the key."""
 
 
-async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
+@asynccontextmanager
+async def shared_client(settings: RedisSettings) -> AsyncIterator[Redis | StreamsAppError]:
+    """Create one client for all checks, or return why this is impossible; close it at the end of the ``async with`` block."""
+    try:
+        redis = connect_briefly(settings)
+    except StreamsAppError as error:
+        yield error
+        return
+    try:
+        yield redis
+    finally:
+        await redis.aclose()
+
+
+async def redis_findings(redis: Redis | StreamsAppError, settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
     """Check version, memory, eviction policy, rights and clock of Redis. One key is written and removed again."""
     url = settings.redis.redacted_url
-    try:
-        redis = connect_briefly(settings.redis)
-    except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), "correct the path, or the rights of the file", is_away=True)
+    if isinstance(redis, StreamsAppError):
+        yield Finding(Level.ERROR, str(redis), "correct the path, or the rights of the file", is_away=True)
         return
     try:
         hosts = {host for host, _ in settings.redis.nodes}
@@ -50,8 +63,6 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
         why = await why_unreachable(settings.redis, error)
         advice = "correct the settings" if isinstance(why, ConfigurationError) else "start it, or correct redis.url"
         yield Finding(Level.ERROR, str(why), advice, is_away=True)
-    finally:
-        await redis.aclose()
 
 
 async def warn_of_servers(redis: Redis, settings: Settings) -> None:

@@ -143,13 +143,12 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
     return sorted(keys, key=lambda key: not key.endswith(b":meta"))
 
 
-async def stored_sources(settings: Settings) -> dict[str, set[str]]:
+async def stored_sources(redis: Redis, app_id: str) -> dict[str, set[str]]:
     """Map each view that has state in Redis, declared or not, to the topics from which the state was read."""
     found: dict[str, set[str]] = {}
-    async with redis_of(settings) as redis:
-        async for key in redis.scan_iter(match=meta_pattern(settings.app_id), count=MAX_SHOWN):
-            _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
-            found.setdefault(view.removeprefix("live."), set()).add(topic)
+    async for key in redis.scan_iter(match=meta_pattern(app_id), count=MAX_SHOWN):
+        _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
+        found.setdefault(view.removeprefix("live."), set()).add(topic)
     return found
 
 

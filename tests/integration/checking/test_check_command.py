@@ -13,8 +13,11 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
+from streams_app.checking import findings
+from streams_app.clock import SystemClock
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
+from streams_app.settings import Settings
 from tests.helpers import create_topics
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 from tests.integration.site import Site, frozen
@@ -148,6 +151,27 @@ def test_command_gives_up_on_an_unresponsive_kafka(place: Place, silent: Broker,
 
     assert code == ran.code
     assert f"cannot reach Kafka at {silent.bootstrap_servers}: no answer. Is it running?" in ran.text
+
+
+async def test_check_connects_once_to_redis(place: Place, valkey: Valkey) -> None:
+    source, output, dead = place.topics
+    await create_topics(place.bootstrap, place.topics, 1)
+    settings = Settings.model_validate({
+        "app_id": place.names.app_id, "kafka": {"bootstrap_servers": place.bootstrap}, "redis": {"url": valkey.url},
+        "folds": [{
+            "name": "f", "source": source, "output": output, "dead_letters": dead,
+            "group_key": "a", "changed": "b", "quiet_period": "1s",
+        }],
+        "live": [{"name": "v", "kind": "count", "source": source, "page": "p", "expiry": "1m", "public": True}],
+        "journals": [{"name": "j", "source": source, "key": "a"}],
+    })  # fmt: skip
+    with redis.Redis.from_url(valkey.url) as client:
+        before = client.info("stats")["total_connections_received"]
+        texts = [finding.text async for finding in findings(settings, SystemClock())]
+        after = client.info("stats")["total_connections_received"]
+
+    assert 1 == after - before
+    assert any(text.startswith("journals (j) may take") for text in texts)
 
 
 async def test_check_warns_about_topics_with_another_partition_count(place: Place) -> None:

@@ -98,10 +98,10 @@ async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
     def warnings(found: list[Finding]) -> list[Finding]:
         return [one for one in found if one.level is Level.WARNING]
 
-    gone, former = warnings([one async for one in live_findings(settings, KafkaFacts(), asks=True)])
+    gone, former = warnings([one async for one in live_findings(settings, KafkaFacts(), redis_client)])
     for view in ("v", "removed"):
         await remove_keys(settings, await keys_of_view(settings, view))
-    after = warnings([one async for one in live_findings(settings, KafkaFacts(), asks=True)])
+    after = warnings([one async for one in live_findings(settings, KafkaFacts(), redis_client)])
 
     assert gone.text.startswith("Redis holds state of live view removed of topic t: it is not declared any more")
     assert former.text.startswith("Redis holds state of live view v of topic old: its source is new now")
