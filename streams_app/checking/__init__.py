@@ -21,7 +21,7 @@ from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
-from streams_app.checking.redis import redis_findings, shared_client
+from streams_app.checking.redis import redis_facts, redis_findings, shared_client
 from streams_app.checking.rights import rights_findings
 from streams_app.checking.schema_registry import schema_registry_findings
 from streams_app.checking.subscribers import subscriber_findings
@@ -49,11 +49,11 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
 
 async def _findings_of_servers(settings: Settings, clock: Clock, redis: Redis | StreamsAppError) -> AsyncGenerator[Finding, None]:
     declarations = declarations_of(settings)
-    of_registry, kafka, of_redis = await asyncio.gather(
-        _all(schema_registry_findings(declarations)), kafka_facts(declarations), _all(redis_findings(redis, settings, clock))
+    of_registry, kafka, facts_of_redis = await asyncio.gather(
+        _all(schema_registry_findings(declarations)), kafka_facts(declarations), redis_facts(redis, settings, clock)
     )
     away = isinstance(redis, StreamsAppError)
-    for finding in (*of_registry, *kafka_findings(declarations, kafka), *of_redis):
+    for finding in (*of_registry, *kafka_findings(declarations, kafka), *redis_findings(settings, facts_of_redis)):
         away |= finding.is_away
         yield finding
     client = None if away or isinstance(redis, StreamsAppError) else redis
@@ -63,9 +63,14 @@ async def _findings_of_servers(settings: Settings, clock: Clock, redis: Redis | 
     others = [] if client is None else [log_findings(declarations, kafka, client)]
     others += [read_store_findings(settings)]
     others += [subscriber_findings(declarations, kafka, asks=not away), live_findings(settings, kafka, client)]
-    others += [] if client is None else [journal_findings(settings, kafka, client), transaction_findings(declarations)]
     for check_results in others:
         async with aclosing(check_results) as found:
+            async for finding in found:
+                yield finding
+    if client is not None:
+        for finding in journal_findings(settings, kafka, facts_of_redis):
+            yield finding
+        async with aclosing(transaction_findings(declarations)) as found:
             async for finding in found:
                 yield finding
 

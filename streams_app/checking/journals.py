@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 
 from streams_app.checking.facts import KafkaFacts
 from streams_app.checking.finding import Finding, Level, lasting
+from streams_app.checking.redis import RedisFacts
 from streams_app.kafka.admin import NO_RETENTION_LIMIT
-from streams_app.redis_access.client import REDIS_ERRORS, servers_of
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.journals import MIN_BYTES
-
-logger = logging.getLogger(__name__)
 
 MAX_PERCENT: Final = 80
 """Maximum share of the memory of Redis for journals, in percent. Folds, views and compression need the rest."""
 
 
-async def journal_findings(settings: Settings, kafka: KafkaFacts, redis: Redis) -> AsyncGenerator[Finding, None]:
-    """Check whether Redis has memory for the journals, and their topics retain events as long."""
+def journal_findings(settings: Settings, kafka: KafkaFacts, redis: RedisFacts) -> Iterator[Finding]:
+    """Check whether Redis has memory for the journals, and their topics retain events as long (pure)."""
     if not settings.journals:
         return
-    try:
-        yield room_finding(settings.journals, (await servers_of(redis)).values())
-    except REDIS_ERRORS as error:
-        logger.debug("cannot determine the memory left for journals", exc_info=error)  # the check of Redis reports it
+    if not isinstance(redis.servers, NoPermissionError):  # the check of Redis reports it
+        yield room_finding(settings.journals, redis.servers.values())
     if kafka.hides_any([journal.source for journal in settings.journals]):
         return
     for journal in settings.journals:
         if journal.source in kafka.configs:
-            for finding in source_findings(journal, kafka.configs[journal.source], kafka.partitions[journal.source]):
-                yield finding
+            yield from source_findings(journal, kafka.configs[journal.source], kafka.partitions[journal.source])
 
 
 def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mapping[str, Any]]) -> Finding:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -18,7 +19,7 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_redis_rights, servers_of, why_unreachable
 from streams_app.redis_access.request_limit import PROCESS_CONNECTIONS
-from streams_app.redis_access.sentinel import sentinel_state
+from streams_app.redis_access.sentinel import SentinelState, sentinel_state
 from streams_app.settings import RedisSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -44,25 +45,61 @@ async def shared_client(settings: RedisSettings) -> AsyncIterator[Redis | Stream
         await redis.aclose()
 
 
-async def redis_findings(redis: Redis | StreamsAppError, settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Check version, memory, eviction policy, rights and clock of Redis. One key is written and removed again."""
-    url = settings.redis.redacted_url
+@dataclass(frozen=True, slots=True)
+class RedisFacts:
+    """What Redis reports; the facts end where it has not answered.
+
+    Attributes:
+        fault: Why it does not answer, or denies access; None: it has answered.
+        can_connect: Whether there is a client; if not, a file of the settings cannot be read.
+        advice: What the operator has to do about the fault.
+        sentinel: State of its service; None: the settings name no Sentinels.
+        servers: Reply to ``INFO`` of each server by its address, or the error if the user may not query it.
+        is_probed: Whether a write was tried.
+        rejection: Error of this write; None: it succeeded.
+        skew_ms: Clock of Redis compared with that of this machine, without the time of the request.
+    """
+
+    fault: StreamsAppError | None = None
+    advice: str = ""
+    can_connect: bool = True
+    sentinel: SentinelState | None = None
+    servers: Mapping[str, Mapping[str, Any]] | NoPermissionError = field(default_factory=dict)
+    is_probed: bool = False
+    rejection: ResponseError | None = None
+    skew_ms: int | None = None
+
+
+async def redis_facts(redis: Redis | StreamsAppError, settings: Settings, clock: Clock) -> RedisFacts:
+    """Fetch what the checks need to know of Redis. One key is written and removed again."""
     if isinstance(redis, StreamsAppError):
-        yield Finding(Level.ERROR, str(redis), "correct the path, or the rights of the file", is_away=True)
-        return
+        return RedisFacts(redis, "correct the path, or the rights of the file", can_connect=False)
+    facts = RedisFacts()
     try:
-        hosts = {host for host, _ in settings.redis.nodes}
-        if not settings.redis.url.startswith("rediss") and not hosts <= set(LOOPBACK):
-            yield Finding(Level.WARNING, "the connection to Redis is not encrypted and leaves this machine", "use rediss:// (TLS)")
-        for finding in [*await _sentinel_findings(redis), *await _all_server_findings(redis, url)]:
-            yield finding
+        sentinel = await sentinel_state(redis)
+        facts = replace(facts, sentinel=sentinel, servers=await _servers(redis))
         await require_redis_rights(redis, probe_key(settings.app_id))
-        yield await _probe(redis, settings.app_id)
-        yield await _skew(redis, clock)
+        facts = replace(facts, rejection=await _rejection(redis, settings.app_id), is_probed=True)
+        return replace(facts, skew_ms=await _skew_ms(redis, clock))
     except REDIS_ERRORS as error:
         why = await why_unreachable(settings.redis, error)
         advice = "correct the settings" if isinstance(why, ConfigurationError) else "start it, or correct redis.url"
-        yield Finding(Level.ERROR, str(why), advice, is_away=True)
+        return replace(facts, fault=why, advice=advice)
+
+
+def redis_findings(settings: Settings, facts: RedisFacts) -> Iterator[Finding]:
+    """Check version, memory, eviction policy, rights and clock of Redis (pure)."""
+    hosts = {host for host, _ in settings.redis.nodes}
+    if facts.can_connect and not settings.redis.url.startswith("rediss") and not hosts <= set(LOOPBACK):
+        yield Finding(Level.WARNING, "the connection to Redis is not encrypted and leaves this machine", "use rediss:// (TLS)")
+    yield from _sentinel_findings(facts.sentinel)
+    yield from _all_server_findings(facts.servers, settings.redis.redacted_url)
+    if facts.is_probed:
+        yield _write_finding(facts.rejection)
+    if facts.skew_ms is not None:
+        yield _skew_finding(facts.skew_ms)
+    if facts.fault is not None:
+        yield Finding(Level.ERROR, str(facts.fault), facts.advice, is_away=True)
 
 
 async def warn_of_servers(redis: Redis, settings: Settings) -> None:
@@ -71,13 +108,19 @@ async def warn_of_servers(redis: Redis, settings: Settings) -> None:
     Raises:
         RedisError, OSError: Redis does not answer, and nothing was logged.
     """
-    for finding in await _all_server_findings(redis, settings.redis.redacted_url):
+    for finding in _all_server_findings(await _servers(redis), settings.redis.redacted_url):
         if finding.level is Level.ERROR:
             logger.error("%s; %s", finding.text, finding.advice)
 
 
-async def _sentinel_findings(redis: Redis) -> list[Finding]:
-    state = await sentinel_state(redis)
+async def _servers(redis: Redis) -> Mapping[str, Mapping[str, Any]] | NoPermissionError:
+    try:
+        return await servers_of(redis)
+    except NoPermissionError as error:
+        return error
+
+
+def _sentinel_findings(state: SentinelState | None) -> list[Finding]:
     if state is None:
         return []
     found = [Finding(Level.OK, f"Sentinel names {state.primary} as the primary of {state.service!r}")]
@@ -85,11 +128,9 @@ async def _sentinel_findings(redis: Redis) -> list[Finding]:
     return found + [Finding(Level.WARNING, fault, advice) for fault in state.faults]
 
 
-async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
-    try:
-        servers = await servers_of(redis)
-    except NoPermissionError as error:
-        text = f"version, role, memory and eviction policy of Redis cannot be checked: {error}"
+def _all_server_findings(servers: Mapping[str, Mapping[str, Any]] | NoPermissionError, url: str) -> list[Finding]:
+    if isinstance(servers, NoPermissionError):
+        text = f"version, role, memory and eviction policy of Redis cannot be checked: {servers}"
         return [Finding(Level.WARNING, text, "grant its user +info; a worker runs without it")]
     return [finding for address, info in servers.items() for finding in server_findings(address or url, info)]
 
@@ -144,27 +185,36 @@ def _client_findings(info: Mapping[str, Any]) -> list[Finding]:
     return [Finding(Level.OK, text)]
 
 
-async def _probe(redis: Redis, app_id: str) -> Finding:
-    """Check whether Redis accepts writes: write a key and remove it."""
+async def _rejection(redis: Redis, app_id: str) -> ResponseError | None:
+    """Write a key and remove it; return the error if Redis rejects this."""
     key = probe_key(app_id)
     try:
         await redis.set(key, "", ex=PROBE_SECONDS)
         await redis.delete(key)
-    except OutOfMemoryError as error:
-        return Finding(Level.ERROR, f"Redis is full: {error}", "raise maxmemory; folding pauses until there is room")
-    except ReadOnlyError as error:
-        return Finding(Level.ERROR, f"Redis cannot be written to: {error}", "name the primary in redis.url")
     except ResponseError as error:
-        return Finding(Level.ERROR, f"Redis refuses a write: {error}", "check its log, its disk and the rights of the user")
-    return Finding(Level.OK, "Redis can be written to")
+        return error
+    return None
 
 
-async def _skew(redis: Redis, clock: Clock) -> Finding:
+def _write_finding(rejection: ResponseError | None) -> Finding:
+    if rejection is None:
+        return Finding(Level.OK, "Redis can be written to")
+    if isinstance(rejection, OutOfMemoryError):
+        return Finding(Level.ERROR, f"Redis is full: {rejection}", "raise maxmemory; folding pauses until there is room")
+    if isinstance(rejection, ReadOnlyError):
+        return Finding(Level.ERROR, f"Redis cannot be written to: {rejection}", "name the primary in redis.url")
+    return Finding(Level.ERROR, f"Redis refuses a write: {rejection}", "check its log, its disk and the rights of the user")
+
+
+async def _skew_ms(redis: Redis, clock: Clock) -> int:
     before_ms = clock.now_ms()
     seconds, micros = await redis.time()
     after_ms = clock.now_ms()
     theirs_ms = int(seconds) * 1000 + int(micros) // 1000
-    skew_ms = before_ms - theirs_ms if theirs_ms < before_ms else max(0, theirs_ms - after_ms)
+    return before_ms - theirs_ms if theirs_ms < before_ms else max(0, theirs_ms - after_ms)
+
+
+def _skew_finding(skew_ms: int) -> Finding:
     text = f"the clocks of this machine and of Redis are {abs(skew_ms)} ms apart"
     if abs(skew_ms) > SKEW_MS:
         return Finding(Level.ERROR, text, "a worker would not follow its clock; synchronise both clocks by NTP")
