@@ -15,7 +15,17 @@ from typing import Any, Final
 import orjson
 
 from streams_app.errors import BadEventError, BeyondDoubleError
-from streams_app.exact_json import BeyondNumberError, decode, has_long_integer, number_beyond, shortest, with_replaced_numbers
+from streams_app.exact_json import (
+    SHALLOW_BYTES,
+    UNDECODED,
+    BeyondNumberError,
+    decode,
+    decode_shallow,
+    has_long_integer,
+    number_beyond,
+    shortest,
+    with_replaced_numbers,
+)
 from streams_app.unrepresentable import Unrepresentable, marked, restored
 
 MAX_SAFE_INTEGER: Final = 2**53
@@ -35,6 +45,18 @@ def decode_object(value: bytes) -> dict[str, Any]:
             integer, or it has too many digits (reason ``not-json``).
         BadEventError: The value is not JSON (reason ``not-json``), or not a JSON object (``not-an-object``).
     """
+    if len(value) <= SHALLOW_BYTES:
+        try:
+            decoded = decode_shallow(value)
+        except UNDECODED:
+            pass  # decoded once more below, which determines the error
+        else:
+            if type(decoded) is dict:
+                return decoded
+    return _decoded_object(value)
+
+
+def _decoded_object(value: bytes) -> dict[str, Any]:
     if has_long_integer(value) and (why := number_beyond(value)) is not None:
         raise _beyond_double(value, why)
     try:

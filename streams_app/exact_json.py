@@ -75,19 +75,14 @@ def number_of(text: str) -> float | Decimal:
     """
     if len(text) <= _EXACT_CHARACTERS:
         found = float(text)
-        if _MIN_EXACT < abs(found) < _MAX_EXACT or text == "0.0":
+        if _MIN_EXACT < found < _MAX_EXACT or -_MAX_EXACT < found < -_MIN_EXACT or text == "0.0":
             return found
     else:
-        found = _float(text)
-    return found if orjson.dumps(found) == text.encode() else _exact(text, found)
-
-
-def _float(text: str) -> float:
-    try:
-        found: float = orjson.loads(text)  # much faster than float() for long numbers
-    except orjson.JSONDecodeError:
-        return inf
-    return found
+        try:
+            found = orjson.loads(text)  # much faster than float() for long numbers
+        except orjson.JSONDecodeError:
+            found = inf
+    return found if orjson.dumps(found).decode() == text else _exact(text, found)
 
 
 def _exact(text: str, found: float) -> float | Decimal:
@@ -111,7 +106,10 @@ def shortest(value: Decimal) -> float | Decimal:
 
 
 _TOO_LONG: Final = f"a number has more than {MAX_DIGITS} digits"
-_decode: Final = msgspec.json.Decoder(float_hook=number_of).decode
+decode_shallow: Final = msgspec.json.Decoder(float_hook=number_of).decode
+"""Decodes JSON of at most :data:`SHALLOW_BYTES` like :func:`decode`, but raises other errors: :data:`UNDECODED`."""
+
+UNDECODED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode(value: bytes | str) -> Any:
@@ -121,13 +119,17 @@ def decode(value: bytes | str) -> Any:
         BeyondNumberError: A number is too large for a double and not an integer, or has too many digits.
         orjson.JSONDecodeError: The value is not JSON, or is nested too deeply.
     """
-    text = value.encode() if isinstance(value, str) else value
     try:
-        if len(text) > SHALLOW_BYTES and not is_depth_guarded() and text.count(b"[") + text.count(b"{") > SHALLOW:
-            orjson.loads(text)  # rejects what is nested too deeply
-        return _decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError) as error:
-        return _decode_slowly(text, error)
+        if len(value) > SHALLOW_BYTES and not is_depth_guarded() and _has_many_brackets(value):
+            orjson.loads(value)  # rejects what is nested too deeply
+        return decode_shallow(value)
+    except (*UNDECODED, orjson.JSONDecodeError) as error:
+        return _decode_slowly(value.encode() if isinstance(value, str) else value, error)
+
+
+def _has_many_brackets(value: bytes | str) -> bool:
+    text = value.encode() if isinstance(value, str) else value
+    return text.count(b"[") + text.count(b"{") > SHALLOW
 
 
 def _decode_slowly(value: bytes, error: Exception) -> Any:

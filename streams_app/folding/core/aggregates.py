@@ -209,12 +209,14 @@ def _sum(values: list[Any]) -> bytes:
     for value in others:
         numerator, denominator = value.as_integer_ratio()
         if type(value) is float:
-            total += numerator * (2**SCALE_BITS // denominator)
+            total += numerator << (SCALE_BITS + 1 - denominator.bit_length())  # the denominator is a power of two
             kind = max(kind, FLOATS)
         else:
             total += ((numerator << (SCALE_BITS + 1)) // denominator + 1) >> 1
             kind = DECIMALS
-    sign, rest, index = (-1 if total < 0 else 1), abs(total), 0
+    sign, rest = (-1 if total < 0 else 1), abs(total)
+    index = max((rest & -rest).bit_length() - 1, 0) // LIMB_BITS  # of the lowest limb that is not zero
+    rest >>= index * LIMB_BITS
     while rest:
         rest, limb = divmod(rest, _LIMB)
         if limb:
@@ -227,7 +229,7 @@ def _sum(values: list[Any]) -> bytes:
 
 def _fraction_digits(value: float | Decimal) -> int:
     """Return how many digits after the point a number has, without zeros at the end, as the shortest text that means it."""
-    text = repr(value) if type(value) is float else f"{value:f}"
+    text = orjson.dumps(value).decode() if type(value) is float else f"{value:f}"  # much faster than repr()
     if "e" in text:
         text = f"{Decimal(text):f}"
     return len(text.partition(".")[2].rstrip("0"))

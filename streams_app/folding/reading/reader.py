@@ -27,6 +27,7 @@ from streams_app.settings import Limits
 from streams_app.unrepresentable import require_representable
 
 KNOWN_NAMES_MAX: Final = 50_000
+_NESTED: Final = frozenset({dict, list})
 
 
 @dataclass(slots=True)
@@ -232,8 +233,10 @@ class EventReader:
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
         """Return names and values unchanged; reject values that are nested too deeply."""
+        if _NESTED.isdisjoint(map(type, names.values())):
+            return names
         for name, value in names.items():
-            if type(value) in (dict, list):
+            if type(value) in _NESTED:
                 try:
                     check_json_depth(encode(value), value)
                 except (orjson.JSONEncodeError, TooDeepError) as error:
