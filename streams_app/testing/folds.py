@@ -26,6 +26,7 @@ from streams_app.exact_json import decode, encode
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import without_values
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import FoldedRecord, RecordShape, SealedGroup, render
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
@@ -237,7 +238,8 @@ class FoldTester:
             chunk = cutter.next(time, self._clock.start_ms(time))
             after = self._clock.after(time, chunk.clock_ms, has_events=True)
             silent_from_ms = self._clock.silent_from_ms(time, after)
-            emitted += self._emit(self._shard.fold(event, chunk.clock_ms, silent_from_ms))
+            kept = event if self._fold.keeps_values else without_values(event)
+            emitted += self._emit(self._shard.fold(kept, chunk.clock_ms, silent_from_ms))
             self._clock.stored = after
         return emitted
 

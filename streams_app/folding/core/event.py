@@ -76,3 +76,8 @@ ScoredEvent = FoldEvent | DetailedEvent
 def event_of(fields: Event) -> ScoredEvent:
     """Convert an event that is a plain tuple to a :class:`FoldEvent`; return a :class:`DetailedEvent` unchanged."""
     return fields if isinstance(fields, DetailedEvent) else FoldEvent(*fields)
+
+
+def without_values(event: ScoredEvent) -> ScoredEvent:
+    """Return an event with only the names that changed: if a fold keeps no values, JSON may be unable to represent them."""
+    return event if isinstance(event.names, int) else event._replace(names=dict.fromkeys(event.names))

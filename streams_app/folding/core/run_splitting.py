@@ -14,7 +14,7 @@ from dataclasses import replace
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import LEADING, REASONS_BEFORE_AN_EVENT, Bounds
 from streams_app.folding.core.detailed_chunks import extend, run_of
-from streams_app.folding.core.event import Event, ScoredEvent, event_of
+from streams_app.folding.core.event import Event, ScoredEvent, event_of, without_values
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
@@ -52,9 +52,7 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
             goes_on = bool(runs)
         else:
             group = model.open.get(event.group)
-            # The values of the names do not matter here, and may not be valid JSON.
-            named = event if isinstance(event.names, int) else event._replace(names=dict.fromkeys(event.names))
-            closed = model.fold(named, score)
+            closed = model.fold(without_values(event), score)
             # The model has added the event to this object, unless it closed the group before the event.
             is_in_it = group is not None and group.last_offset == event.offset
             goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind

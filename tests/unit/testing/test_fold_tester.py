@@ -367,3 +367,11 @@ def test_first_event_that_closes_its_group_makes_one_record() -> None:
     found = [*kit.send(event("a", "x") | {"status": "done"}), *kit.advance("1h")]
 
     assert ["closed"] == [record.value["fold"]["reason"] for record in found]
+
+
+@pytest.mark.parametrize("value", [b"1e999", b"[" * 300 + b"]" * 300])
+def test_values_of_names_are_not_encoded_if_only_names_are_kept(value: bytes) -> None:
+    kit = FoldTester(fold(close_when={"status": ["done"]}))
+    (record,) = kit.send(b'{"g": "a", "status": "done", "m": {"x": %b}}' % value)
+
+    assert (["x"], []) == (record.value["m"], kit.dead_letters)
