@@ -72,7 +72,7 @@ class AttemptLog:
             return {}
 
     def sample_wait(self) -> str | None:
-        """See :meth:`.Guarantee.sample_wait`: ``redis-memory`` if a write failed because Redis is full, else ``redis``."""
+        """Return ``redis-memory`` if a write failed because Redis is full, else ``redis``."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None

@@ -121,7 +121,7 @@ class BeginLog:
             await self._store.end((), (), *progress)
 
     def sample_wait(self) -> str | None:
-        """See :meth:`.Guarantee.sample_wait`: ``redis``, ``redis-memory`` or ``broker``."""
+        """Return ``redis``, ``redis-memory`` or ``broker``."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
