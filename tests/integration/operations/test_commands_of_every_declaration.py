@@ -174,7 +174,8 @@ def running(
 ) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("declarations")
     names = Names(f"test-{os.urandom(6).hex()}")
-    module = f"declared_by_{request.param}"
+    # A process of pytest-xdist may set the fixture up again; with the same name it would import the former module.
+    module = f"declared_{names.app_id.replace('-', '_')}"
     server: Any = None
     if request.param == "sentinel":
         server = SentinelGroup.start(KIND, folder / "sentinel")
