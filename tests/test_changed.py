@@ -31,7 +31,7 @@ def test_change_reaches_the_tests_that_import_it_by_whatever_way(changed: str, r
 
 
 def test_change_of_one_module_does_not_reach_the_tests_of_others() -> None:
-    reached = names("streams_app/tuning/png.py")
+    reached = names("streams_app/tuning/plot.py")
 
     assert "tests/unit/cli/test_tune_command.py" in reached
     assert not [name for name in reached if name.startswith(("tests/unit/delivery", "tests/unit/live"))]

@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     "--max-latency", type=DurationType(), metavar="TIME", help="Recommend the X with the highest folding ratio within this latency."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also draw the curve into a picture.")
 def command(
     settings: Settings,
     fold: str | None,
@@ -92,7 +91,6 @@ def command(
     target_ratio: float | None,
     max_latency: int | None,
     as_json: bool,
-    png: Path | None,
     time: str | None,
     key: str | None,
     journal: str | None,
@@ -107,7 +105,7 @@ def command(
     \b
         streams-app tune                                  the source, the last 24 hours
         streams-app tune --from -7d --target-ratio 0.95   the shortest X that folds 95 %
-        streams-app tune --max-latency 20m --png curve.png
+        streams-app tune --max-latency 20m                the most folded within this latency
         streams-app tune --live                           the counters of the worker on this machine
         streams-app tune --journal accounts               all days of a journal
         streams-app tune --file events.jsonl.gz --time created_at
@@ -126,7 +124,6 @@ def command(
     from streams_app.cli.tune_live import curve_of_workers
     from streams_app.cli.tune_view import show
     from streams_app.formatting import json_line
-    from streams_app.tuning.png import require, write_png
     from streams_app.tuning.points import Recommendation
     from streams_app.tuning.recommending import recommend
 
@@ -134,8 +131,6 @@ def command(
     _check_file_options(of, file, {"time": time, "key": key})
     _check_live_options(urls, is_live=live)
     _check_journal_option(settings, of, journal, file)
-    if png is not None:
-        require(png)
     doubt_of: Callable[[int], str | None] = lambda _: None  # noqa: E731  # counters of workers have no invalid times
     if live:
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
@@ -153,8 +148,6 @@ def command(
         click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))
     else:
         show(curve, recommended, of.default_quiet_period_ms, is_default=isinstance(of.quiet_period, QuietPeriod) and not live)
-    if png is not None:  # last, so that the result is shown even if the picture cannot be written
-        write_png(png, curve, recommended.quiet_ms, of.default_quiet_period_ms)
     return 1 if doubt else 0
 
 

@@ -97,12 +97,6 @@ def test_human_output_has_a_table_a_plot_and_a_settings_line(folder: Path, capsy
     assert "\x1b" not in out
 
 
-def test_picture_is_written(folder: Path) -> None:
-    tuned(BURSTS, "--png", "curve.png")
-
-    assert b"\x89PNG" == (folder / "curve.png").read_bytes()[:4]
-
-
 # Bad input
 
 
@@ -155,7 +149,7 @@ def shuffled(times: Sequence[int]) -> list[int]:
 def test_events_with_implausible_times_yield_a_curve_without_a_recommendation(
     folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], doubt: str
 ) -> None:
-    code = tuned(lines, "--json", "--png", "curve.png")
+    code = tuned(lines, "--json")
     found = curve_of(capsys)
 
     assert (1, None) == (code, found["recommended"])
@@ -294,17 +288,6 @@ def test_candidate_that_settings_would_reject_is_not_recommended(folder: Path, c
     tuned([line(BEGIN_MS + ms) for ms in (0, 500, 3_600_000)], "--windows", "1s,8h", "--target-ratio", "0.6", "--json")
 
     assert 1_000 == curve_of(capsys)["recommended"]["quiet_ms"]
-
-
-def test_unwritable_picture_does_not_hide_the_curve(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "taken.png").mkdir()
-    (folder / "link.png").symlink_to(folder / "taken.png" / "none" / "x.png")
-    code = tuned(BURSTS, "--png", "link.png", "--json")
-    out, err = capsys.readouterr()
-
-    assert 1 == code
-    assert 80 == json.loads(out)["events"]
-    assert "error: --png: cannot write link.png" in err
 
 
 BY_EVENT = """\

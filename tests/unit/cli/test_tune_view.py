@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from io import BytesIO, StringIO, TextIOWrapper
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from streams_app.cli.tune_view import show
-from streams_app.errors import ConfigurationError
 from streams_app.formatting import compact_duration, compact_size, duration_text, milliseconds, parse_duration, percentage
-from streams_app.tuning.png import require, write_png
 from streams_app.tuning.points import Curve, CurveSample, Point, Recommendation
 
 WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
@@ -191,29 +188,3 @@ def test_share_just_below_all_is_not_rounded_to_100_percent(ratio: float, text: 
 )
 def test_size_is_formatted_with_three_digits(count: int | None, text: str) -> None:
     assert text == compact_size(count)
-
-
-# Plot
-
-
-def test_picture_is_written(tmp_path: Path) -> None:
-    write_png(tmp_path / "curve.png", curve(), 60_000, 900_000)
-
-    assert b"\x89PNG" == (tmp_path / "curve.png").read_bytes()[:4]
-
-
-def test_unwritable_picture_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot write"):
-        write_png(tmp_path / "none" / "curve.png", curve(is_live=True), 60_000, 900_000)
-
-
-def test_missing_folder_is_detected_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"the folder .*none does not exist or is not writable"):
-        require(tmp_path / "none" / "curve.png")
-
-
-def test_missing_matplotlib_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-
-    with pytest.raises(ConfigurationError, match=r"pip install 'streams_app\[png\]'"):
-        require(tmp_path / "curve.png")
