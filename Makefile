@@ -27,10 +27,10 @@ demo: install ## a storm of events becomes a trickle of records, then a check th
 
 # make test ARGS="-k marks"; most tests wait for processes and servers, so four at once suit two cores.
 # Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch) and the simulation in
-# tests/chaos. CI runs both.
+# tests/simulation. CI runs both.
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
 test: install ## sets up and passes the tests
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --ignore=tests/chaos -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --ignore=tests/simulation -m "not long" $(ARGS)
 
 # make check BASE=origin/main, for a change of several commits
 BASE := HEAD

@@ -294,8 +294,8 @@ def test_every_script_is_called_and_every_call_has_a_script() -> None:
 # Tests
 
 TESTS = ROOT / "tests"
-WITHOUT_ROOM = {"benchmarks", "chaos", "docs"}
-"""Folders of tests that test no room of the package: the benchmarks, the chaos runs, and the docs with what is deployed."""
+WITHOUT_ROOM = {"benchmarks", "chaos", "docs", "simulation"}
+"""Folders of tests that test no room of the package: of benchmarks, chaos, the simulation, and the docs with what is deployed."""
 FEW = 3
 
 

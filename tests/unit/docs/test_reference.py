@@ -138,7 +138,7 @@ def test_every_documented_setting_and_metric_exists(page: Path) -> None:
 
 
 def test_every_broken_variant_named_in_internals_exists() -> None:
-    sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests" / "chaos").glob("mutants*.py"))
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests" / "simulation").glob("mutants*.py"))
     documented = quoted(columns(ROOT / "docs" / "internals.md", "A variant that is not caught fails the tests.", -1))
 
     assert documented

@@ -16,7 +16,6 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.shard_store import ShardStore
-from tests.chaos.simulation_redis import dying
 from tests.scripts import (
     EPOCH,
     BriefStore,
@@ -32,6 +31,7 @@ from tests.scripts import (
     seal,
 )
 from tests.shapes import RUNS, bounds_of_a_fold, events_after, shapes
+from tests.simulation.redis import dying
 
 MAX_WRITES = 25
 """An upper bound of the writes in the script of :data:`LATE`."""

@@ -18,11 +18,11 @@ from streams_app.folding.store import shard_store as storing
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
-from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_protocol import REWINDS
 from tests.conftest import Names
 from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
 from tests.shards import claimed_shard, fold_some
+from tests.simulation.mutants import Mutant
+from tests.simulation.mutants_protocol import REWINDS
 
 MANY = 4_500
 """More arguments than one Redis call in a script accepts."""

@@ -7,10 +7,10 @@ import redis.asyncio
 
 from streams_app import JournalReader
 from streams_app.settings import Settings
-from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_journal import SHOWN_BY_TESTS
 from tests.integration.journal.reading.readers import OF_A, of_day, offsets, read, three_days
 from tests.journals import JournalShard, row
+from tests.simulation.mutants import Mutant
+from tests.simulation.mutants_journal import SHOWN_BY_TESTS
 
 
 async def show_all_partitions_asked(client: redis.asyncio.Redis, settings: Settings) -> None:

@@ -11,12 +11,12 @@ import redis.asyncio
 
 from streams_app.live.core.state import ShardHead
 from streams_app.settings import LiveView
-from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_live import SHOWN_BY_TESTS
 from tests.conftest import Names, RedisServer
 from tests.integration.hubs import RunningHub, running_hub
 from tests.integration.live.hub import test_access as access
 from tests.integration.live.hub import test_polling as of_polling
+from tests.simulation.mutants import Mutant
+from tests.simulation.mutants_live import SHOWN_BY_TESTS
 from tests.unit.delivery import test_acknowledged_until as of_clock
 from tests.unit.live.core import test_operations as of_operations
 from tests.unit.live.core import test_state as of_state

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams_app.delivery.clocks import FRESH_MS, SKEW_MS, ReaderView
 from streams_app.folding.core.shard_clock import Clocks, RangeTime, ShardClock
-from tests.chaos.mutants_closing import BACKLOG_STAYS_LATE
+from tests.simulation.mutants_closing import BACKLOG_STAYS_LATE
 
 NOW = 1_700_000_000_000
 QUIET_MS = 900_000

@@ -11,7 +11,7 @@ import pytest
 from streams_app.subscribers.declaration.replayed_event import replay_headers
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
-from tests.chaos.mutants_guarantees import SHOWN_BY_TESTS
+from tests.simulation.mutants_guarantees import SHOWN_BY_TESTS
 from tests.unit.events import test_headers
 from tests.unit.subscribers.execution import test_replayed_events, test_retries
 from tests.unit.subscribers.guarantees import test_guarantees
