@@ -36,7 +36,7 @@ test: install ## sets up and passes the tests
 BASE := HEAD
 check: lint ## within a minute, before each commit: lint, the rules of the house, and the unit tests that the change reaches
 	@STREAMS_APP_TEST_EXAMPLES=quick $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long" \
-	  tests/test_house.py tests/test_words.py tests/test_changed.py $$($(BIN)/python -m tests.changed $(BASE))
+	  tests/test_house.py tests/test_words.py tests/test_changed.py $$($(BIN)/python -m tests.checkout.changed $(BASE))
 
 hook: ## runs `make check` before each commit of this checkout
 	@printf '#!/bin/sh\nexec make check\n' > "$$(git rev-parse --git-path hooks/pre-commit)"
@@ -49,7 +49,7 @@ lint: install ## ruff and mypy
 
 # the tables of docs/reference.md and docs/compared.md, from the code
 docs: install ## writes the tables of docs/, and the picture of the rooms
-	@$(BIN)/python -m tests.reference
+	@$(BIN)/python -m tests.checkout.reference
 
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
 bench: install ## speed, beside bare reading and the obvious Faust program

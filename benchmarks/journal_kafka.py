@@ -25,8 +25,8 @@ from benchmarks.worker import FOLDED, Metrics, Worker, cpu_watch, deployed, runn
 from streams_app.journal.reading.entries import Entry
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings import Settings
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 FILED: Final = "streams_app_journal_entries_total"
 ACCOUNTS: Final = 5

@@ -34,7 +34,7 @@ from streams_app.journal.store.journal_store import (
 )
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits, Settings
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 APP_ID: Final = "bench"
 NAME: Final = "accounts"

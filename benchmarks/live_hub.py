@@ -26,7 +26,7 @@ from streams_app.live.core.state import Item
 from streams_app.live.hub.sockets import ask_for_descriptors
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import LiveScripts, ViewStore
-from tests.workers import WorkerProcess
+from tests.helpers.worker.workers import WorkerProcess
 
 BROWSERS_A_PAGE: Final = 10
 STALLED_OF: Final = 5

@@ -20,8 +20,8 @@ from benchmarks.live_redis import now_ms
 from benchmarks.live_rows import Row, Sizes, percentile
 from benchmarks.servers import Servers
 from benchmarks.subscribers import create_topics
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 PAGES: Final = 5
 PARTITIONS: Final = 4

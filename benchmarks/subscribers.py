@@ -27,8 +27,8 @@ from benchmarks.loads import PARTITIONS
 from benchmarks.processes import CpuWatch, memory_mb
 from benchmarks.servers import Servers
 from streams_app.embedded.child import Child
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 EVENTS: Final = 1_000_000
 ACCOUNTS: Final = 10_000

@@ -18,8 +18,8 @@ from benchmarks import topics
 from benchmarks.loads import PARTITIONS
 from benchmarks.processes import CpuWatch
 from benchmarks.servers import Servers
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 FOLD: Final = "account-metrics"
 FOLDED: Final = "streams_app_events_folded_total"

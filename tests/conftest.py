@@ -29,8 +29,8 @@ import redis.asyncio
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
 from streams_app.health.status import Status
-from tests import fork_server
-from tests.helpers import wait_until_sync
+from tests.helpers.waiting import wait_until_sync
+from tests.helpers.worker import fork_server
 from tests.servers import prometheus
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.apicurio import Apicurio
@@ -41,7 +41,7 @@ from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis7 import Redis7
 
 if TYPE_CHECKING:
-    from tests.spans import Spans
+    from tests.helpers.tracing.spans import Spans
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
@@ -221,7 +221,7 @@ def status() -> Status:
 @pytest.fixture
 def spans() -> Spans:
     """Return the spans that this process records in the test."""
-    from tests.spans import Spans  # needs the SDK, which few tests use
+    from tests.helpers.tracing.spans import Spans  # needs the SDK, which few tests use
 
     return Spans()
 
@@ -337,7 +337,7 @@ def _no_process_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(_no_process_is_left: None) -> Iterator[None]:
-    """Processes of the program are forked, see :mod:`tests.fork_server`."""
+    """Processes of the program are forked, see :mod:`tests.helpers.worker.fork_server`."""
     with fork_server.session():
         yield
 

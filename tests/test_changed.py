@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.changed import DOCS, UNIT, reached_tests
-from tests.imports import ROOT
+from tests.checkout.changed import DOCS, UNIT, reached_tests
+from tests.checkout.imports import ROOT
 
 
 def names(*changed: str) -> set[str]:

@@ -16,7 +16,7 @@ from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.live.store.view_store import LiveScripts
 from streams_app.settings.databases import DATABASES
 from streams_app.subscribers.state.store import SubscriberScripts
-from tests.imports import ROOT, imported, module_of, modules_in, tree_of
+from tests.checkout.imports import ROOT, imported, module_of, modules_in, tree_of
 
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))

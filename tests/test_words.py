@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import streams_app
-from tests.imports import tree_of
+from tests.checkout.imports import tree_of
 
 PACKAGE = Path(streams_app.__file__).parent
 TESTS = Path(__file__).parent

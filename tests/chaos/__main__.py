@@ -26,7 +26,7 @@ from tests.chaos.judge import Judge, folder_of
 from tests.chaos.load import Load
 from tests.chaos.report import UNDISTURBED, Report, summary
 from tests.chaos.topologies import STAGES, SentinelStage
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT
 
 DRAIN_SECONDS = 120.0

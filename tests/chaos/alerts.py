@@ -24,7 +24,7 @@ import click
 
 from streams_app.embedded.ports import free_port
 from tests.chaos.alerts_stage import DrillStage
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT
 from tests.servers.prometheus import Prometheus
 

@@ -18,11 +18,11 @@ from aiokafka.errors import KafkaError
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import LOOPBACK, free_port
-from tests.helpers import create_topics, delete_topic
-from tests.integration.commands import run as command
+from tests.helpers.cli.commands import run as command
+from tests.helpers.kafka.topics import create_topics, delete_topic
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 SESSION_SECONDS: Final = 3
 PARTITIONS: Final = 2

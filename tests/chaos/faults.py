@@ -17,8 +17,8 @@ from tests.chaos import topologies
 from tests.chaos.kill_points import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
 from tests.chaos.traces import TRACE_SECONDS, a_member, claims, must, until_reclaimed
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 Fault = Callable[[Stage, random.Random], Awaitable[str | None]]
 """Causes and ends the fault; returns the variant if there are several.

@@ -14,7 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from tests.chaos.proxy import Proxy
 from tests.chaos.stage import EXCUSED, OUTAGE_SECONDS, PARTITIONS, SESSION_SECONDS, Stage
 from tests.chaos.traces import CLAIMED, TRACE_SECONDS, NoTraceError, claims, must, until_reclaimed
-from tests.helpers import create_topics, read_topic, wait_until
+from tests.helpers.kafka.topics import create_topics, read_topic
+from tests.helpers.waiting import wait_until
 
 LONG_SHARE = 0.3
 """Share of the broker restarts in which it is down until every worker must have reported the outage."""

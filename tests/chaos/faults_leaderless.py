@@ -16,7 +16,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from tests.chaos.stage import EXCUSED, PARTITIONS, SESSION_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, must
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.second_broker import SecondBroker
 

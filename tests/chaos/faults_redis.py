@@ -13,7 +13,7 @@ import redis
 
 from tests.chaos.stage import OUTAGE_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claims, must
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 UNUSED_SECONDS = 3
 

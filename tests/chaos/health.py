@@ -17,7 +17,7 @@ from operator import attrgetter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.stage import Outage, Stage
-from tests.workers import WorkerProcess
+from tests.helpers.worker.workers import WorkerProcess
 
 SAMPLE_SECONDS = 0.5
 REPORT_SECONDS = 12.0

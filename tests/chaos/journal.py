@@ -32,7 +32,7 @@ from tests.chaos.run_series import run_all, topology_option
 from tests.chaos.stage import KilledAt
 from tests.chaos.topologies import STAGES
 from tests.chaos.traces import TRACE_SECONDS
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 WORKERS: Final = 2
 FOLDED_RATE: Final = 50.0

@@ -21,7 +21,7 @@ from tests.chaos.journal_judge import Judge, Reading, Topic
 from tests.chaos.journal_load import TOPIC
 from tests.chaos.journal_removals import Removals
 from tests.chaos.stage import APP_ID, Stage
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT
 
 DRAIN_SECONDS = 120.0

@@ -15,7 +15,7 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.chaos.load import Ledger
 from tests.chaos.stage import APP_ID, PARTITIONS, Stage
-from tests.checker import Outcome
+from tests.helpers.folding.checker import Outcome
 
 SAMPLE_SECONDS = 0.5
 LEAST_EVENTS = 1_000

@@ -34,8 +34,8 @@ from tests.chaos.run_series import run_all, topology_option
 from tests.chaos.stage import Stage
 from tests.chaos.topologies import STAGES
 from tests.chaos.traces import must
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 WORKERS: Final = 2
 HUBS: Final = 2

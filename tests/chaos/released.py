@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.fork_server import run as run_program
+from tests.helpers.worker.fork_server import run as run_program
 from tests.servers.cache import CACHE, ROOT, ServerUnavailableError, filling, run
 
 COMMIT_FILE: Final = Path(__file__).with_name("released.txt")

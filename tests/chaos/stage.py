@@ -21,11 +21,12 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from tests.chaos.proxy import Proxy
-from tests.fork_server import run
-from tests.helpers import create_topics, wait_until
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.fork_server import run
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka, Proxied
 from tests.servers.redis7 import Redis7
-from tests.workers import WorkerProcess
 
 SESSION_SECONDS = 3
 OUTAGE_SECONDS = 15

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from streams_app.embedded import Broker
-from tests.helpers import create_topics, produce, wait_until
-from tests.integration.commands import run as command
-from tests.workers import WorkerProcess
+from tests.helpers.cli.commands import run as command
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 PARTITIONS: Final = 4
 WORKERS: Final = 2

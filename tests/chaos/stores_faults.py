@@ -8,7 +8,7 @@ import signal
 from typing import Any, Final
 
 from tests.chaos.stores_base import Run
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 HOLD_SECONDS: Final = 5.0
 

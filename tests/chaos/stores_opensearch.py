@@ -7,8 +7,8 @@ from typing import Any, Final
 from streams_app.embedded.ports import LOOPBACK
 from tests.chaos.stores_base import Cells, Run
 from tests.chaos.stores_faults import server_frozen, server_killed, worker_killed
-from tests.helpers import wait_until
-from tests.integration.searching import asked
+from tests.helpers.read_store.searching import asked
+from tests.helpers.waiting import wait_until
 from tests.servers.opensearch import OpenSearch
 
 WATERMARK: Final = "cluster.routing.allocation.disk.watermark"

@@ -15,7 +15,7 @@ import asyncpg
 from tests.chaos.small_disk import SmallDisk
 from tests.chaos.stores_base import Cells, Run
 from tests.chaos.stores_faults import HOLD_SECONDS, server_killed, worker_killed
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.servers.postgresql import PostgreSQL
 
 CONNECTIONS: Final = 20

@@ -31,7 +31,7 @@ from tests.chaos.subscribers_hanging import Hanging
 from tests.chaos.subscribers_judge import KEYS, Position, Produced, Row, Verdict, verdict
 from tests.chaos.topologies import STAGES
 from tests.chaos.traces import TRACE_SECONDS
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 WORKERS: Final = 3
 STEP_SECONDS: Final = 0.05

@@ -16,8 +16,8 @@ from tests.chaos import subscribers_catalogue
 from tests.chaos.stage import Stage
 from tests.chaos.subscribers_judge import Position
 from tests.chaos.traces import TRACE_SECONDS, must
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 FILLED_SECONDS: Final = 20.0
 TRIES: Final = 3

@@ -11,7 +11,7 @@ from streams_app.embedded import Valkey
 from tests.chaos.faults_redis import UNUSED_SECONDS
 from tests.chaos.stage import OUTAGE_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, must
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.servers.redis7 import Redis7
 from tests.servers.redis_cluster import Node, ReplicatedCluster
 from tests.servers.sentinels import SentinelGroup

@@ -7,8 +7,8 @@ import re
 from operator import itemgetter
 
 from tests.chaos.stage import FOLD, Stage
-from tests.helpers import wait_until
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 
 TRACE_SECONDS = 40.0
 CLAIMED = f"claimed fold={FOLD}"

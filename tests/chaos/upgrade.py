@@ -28,9 +28,9 @@ from tests.chaos.released import PRESENT, Program, released
 from tests.chaos.run_series import run_all
 from tests.chaos.stage import Stage
 from tests.chaos.traces import claims, must, until_reclaimed
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ServerUnavailableError
-from tests.workers import WorkerProcess
 
 FOLDED_RATE: Final = 150.0
 SUBSCRIBED_RATE: Final = 40.0

@@ -14,13 +14,13 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.settings.databases import DATABASES
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer
-from tests.helpers import create_topics
-from tests.integration.commands import Place
-from tests.integration.journal_desk import Desk, desk_settings
-from tests.integration.orders import Orders
-from tests.integration.searching import Search
-from tests.integration.site import Site, Stage
-from tests.integration.stores import Postgres, SqlHarness, Sqlite, StoreHarness
+from tests.helpers.cli.commands import Place
+from tests.helpers.journal.journal_desk import Desk, desk_settings
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import Postgres, SqlHarness, Sqlite, StoreHarness
+from tests.helpers.subscribers.orders import Orders
+from tests.helpers.worker.site import Site, Stage
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.opensearch import OpenSearch
 

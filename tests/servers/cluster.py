@@ -12,7 +12,7 @@ from streams_app.embedded.broker import _metadata
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.errors import TryAgainError
-from tests.helpers import wait_until_sync
+from tests.helpers.waiting import wait_until_sync
 from tests.servers.apache_kafka import NAME, cluster_id, fetch, format_node, properties, run_node
 
 NODES = (1, 2, 3)

@@ -15,7 +15,7 @@ import redis
 
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import LOOPBACK, free_port
-from tests.helpers import wait_until_sync
+from tests.helpers.waiting import wait_until_sync
 from tests.servers.redis7 import Redis7
 
 SLOTS = ((0, 5461), (5462, 10922), (10923, 16383))

@@ -18,7 +18,7 @@ from streams_app.embedded import Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.embedded.valkey import _program
-from tests.helpers import wait_until_sync
+from tests.helpers.waiting import wait_until_sync
 from tests.servers.redis7 import Redis7, fetch
 
 SERVICE = "orders"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from streams_app.fold import Fold
-from tests.virtual_loop import EPOCH_MS
+from tests.helpers.virtual_loop import EPOCH_MS
 
 EARLY_MS = 1_000
 """Tolerance for events that an open transaction delays."""

@@ -16,7 +16,7 @@ from streams_app.delivery.scripts import Script, with_included
 from tests.simulation.kafka import Log, Sender
 from tests.simulation.ledger import positions_in
 from tests.simulation.redis import Link, named
-from tests.toy import CLAIM, COUNT, Toy
+from tests.simulation.toy import CLAIM, COUNT, Toy
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

@@ -7,11 +7,11 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.folding import Folding
 from tests.simulation.kafka import Record
 from tests.simulation.ledger import positions_in
 from tests.simulation.syncing import Syncing
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -17,8 +17,8 @@ from streams_app.live.hub.connection import Connection, StateMessage
 from streams_app.live.hub.hub import Hub
 from streams_app.live.store.keys import PresenceKeys, presence_keys
 from streams_app.settings import Settings
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.view_model import ViewModel
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -14,9 +14,9 @@ from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, headers_with_key, row_of
 from streams_app.journal.store.keys import JournalKeys
 from streams_app.settings import JournalSettings, Limits
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.kafka import PARTITIONS
 from tests.simulation.ledger import positions_in
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -20,13 +20,13 @@ from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.faults import FUTURE_MS, HISTORY_MS
 from tests.simulation.journal_model import DAY_MS, JournalLedger, JournalModel, day_of
 from tests.simulation.journal_readers import JournalReaders
 from tests.simulation.kafka import Record
 from tests.simulation.redis import Link, named
 from tests.simulation.world import FAULTY_SECONDS
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

@@ -23,8 +23,8 @@ from streams_app.delivery.group_consumer import Member, NotOwnerError, Partition
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.kafka.member_requests import commit_as
 from streams_app.local.group import NOTHING_FETCHED, PartitionReader
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.group import Coordinator, SimulatedGroup
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

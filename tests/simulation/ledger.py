@@ -13,10 +13,10 @@ from streams_app.delivery.producer import OutgoingRecord
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.drop_request import DroppedGroup
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.closing import Arrival, Emitted
 from tests.simulation.closing import faults as limit_faults
 from tests.simulation.kafka import PARTITIONS, Log, Record
-from tests.virtual_loop import LoopClock
 
 SLACK_MS = 1_000
 AGGREGATES = {"u": "sum", "v": "max", "*": "count"}

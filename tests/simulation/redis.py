@@ -14,8 +14,8 @@ import msgpack
 import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.subject import Subject
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

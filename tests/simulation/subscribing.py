@@ -30,10 +30,10 @@ from streams_app.subscribers.running.agent import AHEAD, SubscriberProcessors
 from streams_app.subscribers.running.processor import RELEASE_SECONDS
 from streams_app.subscribers.state.keys import SubscriberKeys
 from streams_app.subscribers.state.store import SubscriberScripts, SubscriberStore
+from tests.helpers.virtual_loop import EPOCH_MS
 from tests.simulation.calls import ATTEMPTS, NAME, CallLedger, fate_of
 from tests.simulation.kafka import Sender
 from tests.simulation.redis import Link, named
-from tests.virtual_loop import EPOCH_MS
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

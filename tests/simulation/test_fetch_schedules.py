@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition
 from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka import fetching
 from streams_app.kafka.patches.record_batches import RecordBatches
-from tests.records import batch, marker
+from tests.helpers.kafka.records import batch, marker
 from tests.simulation.mutants import Change, Mutant
 
 SCHEDULES = 80

@@ -24,8 +24,8 @@ from tests.simulation.mutants_dropped_groups import DROPS
 from tests.simulation.mutants_protocol import COMMITS, FENCES_AND_RANGES
 from tests.simulation.mutants_read_store import READ_STORE
 from tests.simulation.mutants_toy import TOY
+from tests.simulation.toy import COUNT
 from tests.simulation.world import run_schedule
-from tests.toy import COUNT
 
 SCHEDULES = 80
 """Schedules for each mix of a mutant before it counts as a survivor."""

@@ -1,6 +1,6 @@
 """The real producer on an aiokafka producer that rejects, delays and drops: it reports only true acknowledgements.
 
-The loop is virtual, see :mod:`tests.virtual_loop`; a schedule is determined by its seed.
+The loop is virtual, see :mod:`tests.helpers.virtual_loop`; a schedule is determined by its seed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from streams_app.kafka import producer as producing
 from streams_app.kafka import topic_producer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
+from tests.helpers.virtual_loop import VirtualLoop
 from tests.simulation.mutants import Change, Mutant
-from tests.virtual_loop import VirtualLoop
 
 SCHEDULES = 60
 SENDS = 12

@@ -14,9 +14,9 @@ from streams_app.live.core.record_effects import Put, Removal, ViewRule
 from streams_app.live.core.state import BEHIND_MS, Item, ViewState
 from streams_app.live.store.keys import ViewKeys
 from streams_app.settings.live import LiveView
+from tests.helpers.virtual_loop import EPOCH_MS, LoopClock
 from tests.simulation.kafka import Record
 from tests.simulation.ledger import positions_in
-from tests.virtual_loop import EPOCH_MS, LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -15,12 +15,12 @@ from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import LiveScripts
 from streams_app.settings import LiveView, Settings
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.hubs import Audience
 from tests.simulation.kafka import Sender
 from tests.simulation.redis import Link, named
 from tests.simulation.view_model import ViewLedger, ViewModel
 from tests.simulation.world import FAULTY_SECONDS
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

@@ -20,9 +20,9 @@ from streams_app.delivery.skew import SkewWatch
 from streams_app.errors import TryAgainError
 from streams_app.health.status import Status
 from streams_app.local.group import NO_GENERATION
+from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.kafka import Reader
 from tests.simulation.redis import Link
-from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -19,6 +19,7 @@ import redis
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.ranges import RESET
+from tests.helpers.virtual_loop import VirtualLoop
 from tests.simulation.faults import FAULTS, append_some
 from tests.simulation.folding import Folding
 from tests.simulation.group import SimulatedGroup
@@ -28,7 +29,6 @@ from tests.simulation.mix import Mix
 from tests.simulation.redis import Server
 from tests.simulation.subject import Subject
 from tests.simulation.worker import CURRENT, Worker
-from tests.virtual_loop import VirtualLoop
 
 FAULTY_SECONDS = 14.0
 DRAIN_SECONDS = 200.0

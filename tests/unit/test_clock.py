@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from streams_app.clock import SystemClock
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 
 def test_system_clock_reads_milliseconds_since_1970() -> None:

@@ -43,7 +43,7 @@ from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.file import LineReader
 from streams_app.tuning.read_counts import ReadCounts
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 JSON_LEVELS = 1_024
 """Number of levels that orjson reads, the largest limit of all."""

@@ -18,7 +18,7 @@ from streams_app.folding.agents.context import report_rejected_events
 from streams_app.health.metrics import Metrics
 from streams_app.logs import EVERY_MS, JsonFormatter, LineFormatter, RepeatFilter, hold_back_libraries
 from streams_app.settings import Settings
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 
 def record(

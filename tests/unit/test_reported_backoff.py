@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from streams_app.reported_backoff import ReportedBackoff
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 
 def test_failures_in_a_row_are_reported_at_first_and_every_ten_minutes_however_long_attempts_take() -> None:

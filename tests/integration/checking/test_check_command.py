@@ -18,10 +18,10 @@ from streams_app.clock import SystemClock
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.settings import Settings
-from tests.helpers import create_topics
-from tests.integration.commands import CANARY, FOLD, Place, Ran, run
-from tests.integration.site import Site, frozen
-from tests.workers import WorkerProcess
+from tests.helpers.cli.commands import CANARY, FOLD, Place, Ran, run
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.worker.site import Site, frozen
+from tests.helpers.worker.workers import WorkerProcess
 
 
 def counted(ran: Ran) -> tuple[int, int]:

@@ -15,8 +15,8 @@ import pytest
 from streams_app import cli
 from streams_app.cli import COMMANDS
 from streams_app.embedded.ports import free_port
-from tests.helpers import create_topics
-from tests.integration.commands import CANARY, FOLD, WITH_SETTINGS, Place, run
+from tests.helpers.cli.commands import CANARY, FOLD, WITH_SETTINGS, Place, run
+from tests.helpers.kafka.topics import create_topics
 from tests.servers.cache import ROOT
 
 # Help and usage

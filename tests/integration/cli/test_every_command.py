@@ -29,10 +29,10 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_access.client import connect
 from streams_app.settings import JournalSettings, ReadStoreSettings
 from tests.conftest import KafkaServer, RedisServer
-from tests.helpers import create_topics, produce
+from tests.helpers.folding.shards import fold_some
+from tests.helpers.kafka.topics import create_topics, produce
 from tests.servers.redis_cluster import ReplicatedCluster
 from tests.servers.sentinels import SentinelGroup
-from tests.shards import fold_some
 
 MODULE: Final = "settings_of_every_command"
 PARTITIONS: Final = 2

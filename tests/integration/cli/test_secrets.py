@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from streams_app.embedded import Valkey
-from tests.helpers import create_topics
-from tests.integration.commands import CANARY, WITH_SETTINGS, Place, run
+from tests.helpers.cli.commands import CANARY, WITH_SETTINGS, Place, run
+from tests.helpers.kafka.topics import create_topics
 
 
 @pytest.fixture

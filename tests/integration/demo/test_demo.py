@@ -19,9 +19,10 @@ import redis
 
 from streams_app.embedded.ports import free_port
 from tests.conftest import KafkaServer, RedisServer
-from tests.helpers import admin_of, wait_until_sync
+from tests.helpers.kafka.topics import admin_of
+from tests.helpers.waiting import wait_until_sync
+from tests.helpers.worker.workers import get_page
 from tests.servers.cache import ROOT
-from tests.workers import get_page
 
 LIMIT_SECONDS = 120
 MARKER = "STREAMS_APP_TEST_DEMO"

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from streams_app.subscribers.execution.status import WAITS
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.helpers.cli.commands import run
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
 from tests.servers.prometheus import Prometheus
-from tests.workers import WorkerProcess
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("promtool")]
 

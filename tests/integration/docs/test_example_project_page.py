@@ -14,11 +14,11 @@ from playwright.async_api import Page
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
-from tests.helpers import wait_until
-from tests.integration.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.web import web_server
+from tests.helpers.cli.commands import run
+from tests.helpers.events.web import web_server
+from tests.helpers.live.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
 from tests.servers.cache import ROOT
 
 pytestmark = pytest.mark.timeout(300)

@@ -9,12 +9,12 @@ import os
 import httpx
 import pytest
 
-from tests.helpers import read_topic
-from tests.integration.commands import Ran, run
-from tests.integration.site import LIMIT_SECONDS, Site, with_topics
-from tests.integration.web import web_server
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.events.web import web_server
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, with_topics
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -11,11 +11,11 @@ import tomllib
 
 import pytest
 
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site, with_topics
-from tests.pages import ROOT, fenced
-from tests.workers import WorkerProcess
+from tests.checkout.pages import ROOT, fenced
+from tests.helpers.cli.commands import run
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, with_topics
+from tests.helpers.worker.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

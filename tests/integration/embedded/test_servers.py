@@ -19,8 +19,9 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port, is_free
 from streams_app.embedded.server import INSTALL
 from streams_app.settings import Settings
-from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
-from tests.integration.site import write_config
+from tests.helpers.kafka.topics import create_topics, produce, read_topic
+from tests.helpers.waiting import wait_until, wait_until_sync
+from tests.helpers.worker.site import write_config
 from tests.servers.apache_kafka import ApacheKafka
 
 PARENT = """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.helpers import read_topic
-from tests.integration.site import LIMIT_SECONDS, Site, with_topics
-from tests.integration.web import web_server
-from tests.pages import ROOT, fenced
+from tests.checkout.pages import ROOT, fenced
+from tests.helpers.events.web import web_server
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, with_topics
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -20,7 +20,7 @@ async def test_django_view_publishes_committed_events_from_each_forked_process(s
     config = site.config(site.fold("folded", "updates"))
     await site.topics("paid", partitions=1)
 
-    server = ("-m", "tests.integration.django_site", "PORT", str(site.folder / "shop.db"))
+    server = ("-m", "tests.integration.events.django_site", "PORT", str(site.folder / "shop.db"))
     with web_server(server, site.folder, {"STREAMS_APP_CONFIG": str(config)}) as url:
         async with httpx.AsyncClient(base_url=url, timeout=LIMIT_SECONDS) as client:
             first = await client.post("/orders", json={"order_id": "o1", "cents": 5})

@@ -20,9 +20,9 @@ from streams_app.errors import BadEventError, ConfigurationError, NotPublishedEr
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.producer import AckedProducer
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, read_topic
-from tests.manual_clock import ManualClock
-from tests.shop import OrderPaid, PaidBy, ParcelSent, parcel_sent
+from tests.helpers.events.shop import OrderPaid, PaidBy, ParcelSent, parcel_sent
+from tests.helpers.kafka.topics import create_topics, read_topic
+from tests.helpers.manual_clock import ManualClock
 
 LIMIT_SECONDS = 60
 

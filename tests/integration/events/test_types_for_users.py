@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import PAGES, ROOT, fenced, name_of
+from tests.checkout.pages import PAGES, ROOT, fenced, name_of
 
 EXAMPLES = ROOT / "tests" / "typed"
 

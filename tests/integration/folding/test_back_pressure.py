@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.site import LIMIT_SECONDS, Site, metric
-from tests.patient import STUCK
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.patient import STUCK
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metric
+from tests.helpers.worker.workers import WorkerProcess
 
 
 class PatientWorker(WorkerProcess):
     """Reads 20 records at a time, and polls for more only if it is woken."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "tests.patient", "worker", "--config", str(config.resolve()), *arguments]
+        return [sys.executable, "-m", "tests.helpers.worker.patient", "worker", "--config", str(config.resolve()), *arguments]
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,13 @@ import redis
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
-from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, wait_until
-from tests.integration.odd_events import ANY, CLASSES, FEW, Case
-from tests.integration.site import write_config
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import write_config
+from tests.helpers.worker.workers import WorkerProcess
+from tests.integration.folding.odd_events import ANY, CLASSES, FEW, Case
 
 CASES = int(os.environ.get("STREAMS_APP_TEST_CASES") or 60)
 SEED = os.environ.get("STREAMS_APP_TEST_SEED") or "1"

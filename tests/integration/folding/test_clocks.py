@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metrics_of
+from tests.helpers.worker.workers import WorkerProcess
 
 MINUTE_MS = 60_000
 
@@ -28,7 +28,7 @@ class SkewedWorker(WorkerProcess):
         super().__init__(config, directory, {"STREAMS_APP_TEST_SKEW_FILE": str(self.skew_file)})
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "tests.skewed", "worker", "--config", str(config.resolve()), *arguments]
+        return [sys.executable, "-m", "tests.helpers.worker.skewed", "worker", "--config", str(config.resolve()), *arguments]
 
     def skew(self, skew_ms: int) -> None:
         """Set the offset of its clock."""

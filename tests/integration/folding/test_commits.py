@@ -12,10 +12,10 @@ from aiokafka.errors import KafkaError
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 from streams_app.kafka.member_requests import commit_as, committed_of
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metrics_of
+from tests.helpers.worker.workers import WorkerProcess
 
 PARTITIONS = 4
 EVENTS = 100

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import read_topic
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
 
 
 def item(group: str, number: int, **rest: Any) -> tuple[bytes, bytes]:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from tests.checker import event
-from tests.helpers import read_topic, wait_until
-from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metrics_of, send_at
+from tests.helpers.worker.workers import WorkerProcess
 
 HOUR_MS = 3_600_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.helpers import read_topic
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
 
 
 def change(op: str, before: Any = None, after: Any = None) -> bytes:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers import produce, wait_until
-from tests.integration.site import LIMIT_SECONDS, DyingWorker, Site
+from tests.helpers.kafka.topics import produce
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, DyingWorker, Site
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -13,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.operations.live import page_of_views
 from streams_app.settings import Settings
-from tests.checker import event
-from tests.helpers import create_topics, produce, wait_until
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metrics_of
+from tests.helpers.worker.workers import WorkerProcess
 from tests.integration.operations.test_events_explain import Shop
-from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
-from tests.workers import WorkerProcess
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.apache]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from examples import social
-from tests.helpers import read_topic
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.workers import WorkerProcess
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 
 
 class OwnWorker(WorkerProcess):

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import pytest
 from aiokafka.structs import ConsumerRecord
 
-from tests.checker import Outcome
-from tests.helpers import read_topic
-from tests.integration.site import LIMIT_SECONDS, DyingWorker, Site, send_at
+from tests.helpers.folding.checker import Outcome
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import LIMIT_SECONDS, DyingWorker, Site, send_at
 
 EVENTS = int(os.environ.get("STREAMS_APP_TEST_EVENTS", "20000"))
 HOUR_MS = 3_600_000

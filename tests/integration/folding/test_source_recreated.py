@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.site import Site
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Site
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 

@@ -17,15 +17,16 @@ from aiokafka.structs import ConsumerRecord
 
 from streams_app.operations.live import page_of_views
 from streams_app.settings import Settings
-from tests.checker import event
 from tests.conftest import Names, RedisServer
-from tests.helpers import read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.journaled import Journaled
-from tests.integration.site import LIMIT_SECONDS, Site, metric
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.journal.journaled import Journaled
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metric
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 pytestmark = [pytest.mark.apache, pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from aiokafka.admin import NewPartitions
 
-from tests.checker import event, outcome_of
-from tests.helpers import admin_of, read_topic, wait_until
-from tests.integration.site import FREQUENT_METADATA, LIMIT_SECONDS, Site
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event, outcome_of
+from tests.helpers.kafka.topics import admin_of, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import FREQUENT_METADATA, LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 

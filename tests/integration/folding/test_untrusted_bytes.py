@@ -15,9 +15,9 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 import streams_app
 from streams_app.settings import Settings
 from streams_app.worker.faust_app import create_app
-from tests.checker import event
-from tests.helpers import OddName, produce
-from tests.integration.site import LIMIT_SECONDS, Stage
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import OddName, produce
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
 
 READING_SECONDS = 12
 

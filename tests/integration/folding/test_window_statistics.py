@@ -18,11 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded.ports import free_port
 from streams_app.health.metric_table import GAP_BUCKETS
-from tests.checker import Outcome
-from tests.helpers import read_topic, wait_until
-from tests.integration.commands import CANARY, run
-from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
-from tests.workers import WorkerProcess
+from tests.helpers.cli.commands import CANARY, run
+from tests.helpers.folding.checker import Outcome
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metrics_of, send_at
+from tests.helpers.worker.workers import WorkerProcess
 
 EVENTS = 4_000
 QUIET_MS = 60_000

@@ -13,8 +13,8 @@ from streams_app.health.http import HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.settings import HttpSettings, Settings
+from tests.helpers.manual_clock import ManualClock
 from tests.integration.health.asking import FOLD, Start
-from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

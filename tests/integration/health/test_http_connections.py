@@ -19,10 +19,10 @@ from streams_app.clock import SystemClock
 from streams_app.health.http import HttpServer
 from streams_app.health.http_connections import MAX_CONNECTIONS, Connections, connection_limit
 from streams_app.health.status import Status
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Stage
+from tests.helpers.worker.workers import WorkerProcess
 from tests.integration.health.asking import Start, get
-from tests.integration.site import Stage
-from tests.workers import WorkerProcess
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
 LIMIT_SECONDS = 60

@@ -9,9 +9,9 @@ from streams_app.health.http import HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.settings import HttpSettings
+from tests.helpers.manual_clock import ManualClock
 from tests.integration.health.asking import Start, get
 from tests.integration.health.odd_requests import ODD, OddRequest, answer_to, errors_of
-from tests.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.what)

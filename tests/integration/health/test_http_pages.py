@@ -21,8 +21,8 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.status import LIVE_MS, Status
 from streams_app.operations.groups import groups_of_worker
 from streams_app.settings import Settings
+from tests.helpers.manual_clock import ManualClock
 from tests.integration.health.asking import FOLD, Start, get
-from tests.manual_clock import ManualClock
 
 # Metrics
 

@@ -15,8 +15,8 @@ from streams_app.health.http import HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.settings import HttpSettings
+from tests.helpers.manual_clock import ManualClock
 from tests.integration.health.asking import Start, get
-from tests.manual_clock import ManualClock
 
 
 async def test_occupied_default_port_falls_back_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,8 +13,8 @@ from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.settings import HttpSettings
+from tests.helpers.manual_clock import ManualClock
 from tests.integration.health.asking import PAGES, Start, get
-from tests.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize(

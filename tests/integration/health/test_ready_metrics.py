@@ -17,11 +17,12 @@ from streams_app.health.status import CAUSES
 from streams_app.redis_access.client import connect, write_rejection
 from streams_app.settings import RedisSettings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, delete_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site, Stage, frozen, metrics_of
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import create_topics, delete_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, Stage, frozen, metrics_of
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(240)
 

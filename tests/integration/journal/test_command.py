@@ -15,11 +15,12 @@ import redis.asyncio
 
 from streams_app.journal.core.entry import Row, row_of
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, produce, wait_until
-from tests.integration.commands import run
-from tests.integration.journal_desk import Desk, desk_settings, event, three_days
-from tests.journals import at, row
-from tests.records import Raw
+from tests.helpers.cli.commands import run
+from tests.helpers.journal.journal_desk import Desk, desk_settings, event, three_days
+from tests.helpers.journal.journals import at, row
+from tests.helpers.kafka.records import Raw
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
 
 # Reading
 

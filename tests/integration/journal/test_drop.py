@@ -13,7 +13,7 @@ import redis
 from streams_app import cli
 from streams_app.journal.store.journal_store import JournalStore
 from tests.conftest import RedisServer
-from tests.integration.journal_desk import Desk, three_days
+from tests.helpers.journal.journal_desk import Desk, three_days
 
 
 async def test_drop_previews_its_effect_and_removes_segments_with_yes(desk: Desk) -> None:

@@ -11,10 +11,11 @@ from aiokafka import TopicPartition
 from aiokafka.admin import NewPartitions, RecordsToDelete
 
 from streams_app.embedded import Valkey
-from tests.helpers import admin_of, create_topics, wait_until
-from tests.integration.commands import run
-from tests.integration.journaled import NAME, Journaled
-from tests.integration.site import LIMIT_SECONDS, Site, metric, metrics_of
+from tests.helpers.cli.commands import run
+from tests.helpers.journal.journaled import NAME, Journaled
+from tests.helpers.kafka.topics import admin_of, create_topics
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metric, metrics_of
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -6,11 +6,11 @@ import json
 import random
 from collections import Counter
 
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.commands import run
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Site, metric
 from tests.integration.health.asking import get
-from tests.integration.site import Site, metric
 
 EVENTS = 400
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.journaled import NAME, Journaled
-from tests.integration.site import Site, metric, metrics_of
+from tests.helpers.cli.commands import run
+from tests.helpers.journal.journaled import NAME, Journaled
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Site, metric, metrics_of
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.checker import event
-from tests.helpers import produce
-from tests.integration.site import Site
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import produce
+from tests.helpers.worker.site import Site
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -26,9 +26,10 @@ from streams_app.kafka.group_member import GroupMember
 from streams_app.settings import Settings
 from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, wait_until
-from tests.integration.site import SESSION
-from tests.ownership import Taker
+from tests.helpers.delivery.ownership import Taker
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import SESSION
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker stores no metadata and accepts any generation
 

@@ -17,9 +17,10 @@ from streams_app.health.status import Status
 from streams_app.kafka.group_member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, produce, wait_until
-from tests.integration.site import SESSION
-from tests.ownership import Taker
+from tests.helpers.delivery.ownership import Taker
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import SESSION
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker does not report the end of the log with a fetch
 

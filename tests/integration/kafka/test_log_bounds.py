@@ -11,10 +11,11 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions, RecordsToDelete
 
 from streams_app.kafka.consumer_thread import FETCH_MAX_WAIT_MS
-from tests.checker import event, outcome_of
-from tests.helpers import admin_of, create_topics, delete_topic, produce, read_topic, wait_until
-from tests.integration.site import FREQUENT_METADATA, LIMIT_SECONDS, Stage, metric, unhelpful_lines, until_folded
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event, outcome_of
+from tests.helpers.kafka.topics import admin_of, create_topics, delete_topic, produce, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import FREQUENT_METADATA, LIMIT_SECONDS, Stage, metric, unhelpful_lines, until_folded
+from tests.helpers.worker.workers import WorkerProcess
 
 PARTITIONS = 4
 

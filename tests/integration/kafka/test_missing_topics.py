@@ -16,14 +16,15 @@ import pytest
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
-from tests.checker import event
 from tests.conftest import Names, RedisServer
-from tests.helpers import admin_of, wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site, unhelpful_lines
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import admin_of
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, unhelpful_lines
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 ACCOUNTS = 20
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import wait_until
-from tests.integration.commands import Ran, run
-from tests.integration.site import LIMIT_SECONDS, Stage
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.oauth_kafka import Issuer, OAuthKafka
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.apache
 

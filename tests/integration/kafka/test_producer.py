@@ -11,7 +11,7 @@ from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, read_topic
+from tests.helpers.kafka.topics import create_topics, read_topic
 
 LIMIT_SECONDS = 60
 

@@ -17,10 +17,10 @@ from streams_app.delivery.group_consumer import Member, PartitionCommit
 from streams_app.kafka.group_offsets import in_group
 from streams_app.kafka.member_requests import commit_as
 from tests.conftest import Names, RedisServer
-from tests.helpers import admin_of
-from tests.integration.canaries import CANARIES, kafka_variables
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.whole_app import GUARANTEES, WholeApp
+from tests.helpers.canaries import CANARIES, kafka_variables
+from tests.helpers.kafka.topics import admin_of
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.whole_app import GUARANTEES, WholeApp
 from tests.servers.secured_kafka import ADMIN, WITH_RIGHTS, SecuredKafka
 from tests.servers.tls import Authority
 

@@ -15,10 +15,10 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.settings import KafkaSettings
-from tests.helpers import create_topics, produce
-from tests.integration.canaries import CANARIES, debug, kafka_variables, secret, secrets_in
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Stage
+from tests.helpers.canaries import CANARIES, debug, kafka_variables, secret, secrets_in
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
 from tests.servers.secured_kafka import ADMIN, SecuredKafka
 from tests.servers.tls import Authority

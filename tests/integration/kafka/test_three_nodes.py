@@ -13,12 +13,13 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from streams_app.kafka import admin
 from streams_app.settings import KafkaSettings
-from tests.checker import event, outcome_of
 from tests.conftest import Names, RedisServer
-from tests.helpers import admin_of, create_topics, read_topic, wait_until
-from tests.integration.site import Site, write_config
+from tests.helpers.folding.checker import event, outcome_of
+from tests.helpers.kafka.topics import admin_of, create_topics, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Site, write_config
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cluster import KafkaCluster
-from tests.workers import WorkerProcess
 
 PARTITIONS = 6
 EVENTS = 6_000

@@ -11,11 +11,12 @@ import redis.asyncio
 
 from streams_app.embedded import Valkey
 from streams_app.settings import Settings
-from tests.helpers import read_topic, wait_until
-from tests.integration.hubs import Events, RunningHub, running_hub
-from tests.integration.site import FREQUENT_METADATA, LIMIT_SECONDS, Site
-from tests.integration.watched import COUNT, LIST, Watched
-from tests.workers import WorkerProcess
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.live.hubs import Events, RunningHub, running_hub
+from tests.helpers.live.watched import COUNT, LIST, Watched
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import FREQUENT_METADATA, LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(300)
 

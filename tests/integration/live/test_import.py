@@ -11,10 +11,10 @@ import orjson
 import pytest
 from aiokafka.admin import NewTopic
 
-from tests.helpers import admin_of, read_topic
-from tests.integration.commands import run
-from tests.integration.site import Site
-from tests.integration.watched import COUNT, LIST, Watched
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import admin_of, read_topic
+from tests.helpers.live.watched import COUNT, LIST, Watched
+from tests.helpers.worker.site import Site
 
 pytestmark = pytest.mark.timeout(200)
 

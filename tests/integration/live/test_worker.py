@@ -14,10 +14,11 @@ import redis.asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import NewPartitions, RecordsToDelete
 
-from tests.helpers import admin_of, create_topics, delete_topic, read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.site import Site, metric
-from tests.integration.watched import COUNT, LIST, Watched
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import admin_of, create_topics, delete_topic, read_topic
+from tests.helpers.live.watched import COUNT, LIST, Watched
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Site, metric
 
 pytestmark = pytest.mark.timeout(300)
 

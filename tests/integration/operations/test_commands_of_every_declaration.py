@@ -22,14 +22,15 @@ from streams_app.cli import run as run_command
 from streams_app.embedded import Valkey
 from streams_app.fold import Fold
 from tests.conftest import REDIS_CHOICE, KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, produce, wait_until
-from tests.integration.commands import Ran
-from tests.integration.site import metric
+from tests.helpers.cli.commands import Ran
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import metric
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7
 from tests.servers.redis_cluster import ReplicatedCluster
 from tests.servers.sentinels import SentinelGroup
-from tests.workers import WorkerProcess
 
 LIMIT_SECONDS = 120
 PARTITIONS = 2

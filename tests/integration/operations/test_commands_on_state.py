@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from aiokafka.structs import ConsumerRecord
 
-from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, delete_topic, produce, read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.site import Stage, metric
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import Outcome, event, outcome_of
+from tests.helpers.kafka.topics import create_topics, delete_topic, produce, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Stage, metric
 
 LIMIT_SECONDS = 120
 OPEN = "streams_app_open_groups"

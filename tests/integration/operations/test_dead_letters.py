@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiokafka.structs import ConsumerRecord
 
-from tests.checker import event
-from tests.helpers import read_topic
-from tests.integration.site import Site
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.worker.site import Site
 
 LIMIT_SECONDS = 60
 

@@ -20,15 +20,16 @@ from streams_app.settings import RedisSettings
 from streams_app.subscribers.declaration.received import Received, Reject
 from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.declaration.subscription import Subscription
-from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, produce, wait_until
-from tests.integration import subscribing
-from tests.integration.commands import Ran, run
-from tests.integration.site import LIMIT_SECONDS, Site, until_folded
-from tests.integration.subscribing import Paid
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.subscribers import subscribing
+from tests.helpers.subscribers.subscribing import Paid
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, until_folded
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

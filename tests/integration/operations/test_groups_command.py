@@ -16,9 +16,9 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
-from tests.helpers import wait_until
-from tests.integration.commands import CANARY, FOLD, Place, Ran, run
-from tests.scripts import chunk_of, fold
+from tests.helpers.cli.commands import CANARY, FOLD, Place, Ran, run
+from tests.helpers.folding.scripts import chunk_of, fold
+from tests.helpers.waiting import wait_until
 
 BOUNDS = Bounds(1_000, 3_600_000)
 

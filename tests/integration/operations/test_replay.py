@@ -25,11 +25,11 @@ from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
 from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Settings
-from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, read_topic
-from tests.integration.commands import Ran, run
-from tests.integration.site import Site
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics, read_topic
+from tests.helpers.worker.site import Site
 
 LIMIT_SECONDS = 60
 PARTITIONS = 4

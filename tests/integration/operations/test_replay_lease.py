@@ -13,7 +13,7 @@ from streams_app.fold import Fold
 from streams_app.operations.replay_lease import LEASE_SECONDS, ReplayLease, replay_lease
 from streams_app.settings import RedisSettings, Settings
 from tests.conftest import Names, RedisServer
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 30
 

@@ -10,10 +10,11 @@ import pytest
 
 from streams_app.operations.reset_fold import emit_all, plan
 from streams_app.settings import Settings
-from tests.checker import event
-from tests.helpers import delete_topic, wait_until
-from tests.integration.commands import Ran, run
-from tests.integration.site import LIMIT_SECONDS, DyingWorker, Site, until_folded
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import delete_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, DyingWorker, Site, until_folded
 
 pytestmark = pytest.mark.timeout(400)
 

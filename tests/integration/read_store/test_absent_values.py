@@ -10,7 +10,7 @@ from streams_app import Fold, Settings
 from streams_app.checking.finding import Level
 from streams_app.checking.read_store import read_store_findings
 from streams_app.read_store.core.merge import Cell, CellChange
-from tests.integration.stores import StoreHarness, write
+from tests.helpers.read_store.stores import StoreHarness, write
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ import pytest
 from aiohttp import web
 
 from streams_app.embedded.ports import LOOPBACK, free_port
-from tests.helpers import wait_until
-from tests.integration.commands import Ran, run
-from tests.integration.searching import Search
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.stores import Postgres
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import Postgres
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.opensearch import OpenSearch
 from tests.servers.postgresql import PostgreSQL
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(300)
 

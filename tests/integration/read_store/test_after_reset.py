@@ -11,11 +11,12 @@ from streams_app.kafka.group_offsets import in_group
 from streams_app.operations import reset_read_store
 from streams_app.read_store.registry import open_store
 from streams_app.settings import Settings
-from tests.helpers import create_topics, delete_topic, produce, wait_until
-from tests.integration.commands import run
-from tests.integration.compared import Compared, folded
-from tests.integration.searching import Search
-from tests.integration.site import LIMIT_SECONDS, Stage
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import create_topics, delete_topic, produce
+from tests.helpers.read_store.searching import Search
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
+from tests.integration.read_store.compared import Compared, folded
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -17,9 +17,9 @@ from streams_app.read_store.registry import open_store
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.agent import ReadStoreAgent
 from streams_app.settings import Settings
-from tests.helpers import wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
-from tests.workers import WorkerProcess
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Stage, metric
+from tests.helpers.worker.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -22,8 +22,8 @@ from streams_app.read_store.core.store import CheckpointStep, NotStorableError, 
 from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import Settings
-from tests.integration.compared import Compared, folded
-from tests.integration.site import Stage
+from tests.helpers.worker.site import Stage
+from tests.integration.read_store.compared import Compared, folded
 
 pytestmark = pytest.mark.timeout(300)
 

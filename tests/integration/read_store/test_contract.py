@@ -13,7 +13,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import CheckpointStep, Counts
-from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, retry_while_locked, write
+from tests.helpers.read_store.stores import ODD_NAME, P0, P1, StoreHarness, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

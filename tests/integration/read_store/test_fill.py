@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.compared import Compared, folded
-from tests.integration.site import Stage
+from tests.helpers.worker.site import Stage
+from tests.integration.read_store.compared import Compared, folded
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,8 +12,8 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
 from streams_app.read_store.postgresql.groups import PostgresGroupStore
+from tests.helpers.read_store.stores import Postgres, SqlHarness, write
 from tests.integration.conftest import of_groups
-from tests.integration.stores import Postgres, SqlHarness, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

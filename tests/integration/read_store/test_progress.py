@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts
-from tests.integration.stores import P0, P1, StoreHarness, write
+from tests.helpers.read_store.stores import P0, P1, StoreHarness, write
 
 LIKES = Cell("f", "a", "likes")
 

@@ -13,8 +13,8 @@ from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import Counts, Repair
 from streams_app.read_store.registry import open_store
+from tests.helpers.read_store.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, write
 from tests.integration.conftest import of_groups, of_sql
-from tests.integration.stores import ODD_NAME, Postgres, SqlHarness, StoreHarness, write
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
 

@@ -20,9 +20,9 @@ from streams_app.read_store.core.rebuilding import behind
 from streams_app.read_store.core.store import CheckpointError, CheckpointStep
 from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.settings import ReadStoreSettings
-from tests.helpers import wait_until
-from tests.integration.compared import Compared, folded
-from tests.integration.site import LIMIT_SECONDS, Stage
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
+from tests.integration.read_store.compared import Compared, folded
 from tests.servers.cache import ROOT
 
 pytestmark = pytest.mark.timeout(300)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streams_app.read_store.core.merge import Cell, CellChange, MergeResult, StoredCell, merge, newest
 from streams_app.read_store.postgresql import groups as postgresql_groups
 from streams_app.read_store.sqlite import groups as sqlite_groups
-from tests.integration.stores import StoreHarness, write
+from tests.helpers.read_store.stores import StoreHarness, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 FOLDS = itertools.count()

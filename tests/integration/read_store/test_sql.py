@@ -13,8 +13,8 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import CarriedDecimal, Cell, CellChange, JsonText
 from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts, NotStorableError
+from tests.helpers.read_store.stores import P0, Postgres, SqlHarness, Sqlite, retry_while_locked, write
 from tests.integration.conftest import CELLS, of_sql
-from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, retry_while_locked, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError
-from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, write
+from tests.helpers.read_store.stores import P0, Postgres, SqlHarness, Sqlite, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 NAMES = {"likes": "likes", "shares": "shares"}

@@ -10,10 +10,10 @@ from aiokafka import AIOKafkaProducer
 
 from streams_app.delivery.batch import TP
 from streams_app.read_store.registry import open_store
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.compared import Compared, folded
-from tests.integration.site import LIMIT_SECONDS, Stage, metric
+from tests.helpers.cli.commands import run
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage, metric
+from tests.integration.read_store.compared import Compared, folded
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -26,13 +26,14 @@ from streams_app.operations.replay_lease import replay_lease
 from streams_app.redis_access.client import REDIS_ERRORS, connect
 from streams_app.redis_access.request_limit import MAX_REQUESTS
 from streams_app.settings import RedisSettings, Settings
-from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, produce, read_topic, turns_of_loop, wait_until, wait_until_sync
+from tests.helpers.folding.checker import event, outcome_of
+from tests.helpers.journal.journals import JournalShard, row
+from tests.helpers.kafka.topics import create_topics, produce, read_topic
+from tests.helpers.waiting import turns_of_loop, wait_until, wait_until_sync
+from tests.helpers.worker.site import unhelpful_lines, write_config
+from tests.helpers.worker.workers import WorkerProcess
 from tests.integration.redis_access.test_connections import OTHER_CONNECTIONS, connections_received
-from tests.integration.site import unhelpful_lines, write_config
-from tests.journals import JournalShard, row
-from tests.workers import WorkerProcess
 
 SLOTS = ((0, 5461), (5462, 10922), (10923, 16383))
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")

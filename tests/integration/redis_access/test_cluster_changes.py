@@ -12,9 +12,9 @@ from streams_app.embedded import Valkey
 from streams_app.redis_access.client import connect, write_rejection
 from streams_app.settings import RedisSettings
 from tests.conftest import REDIS_CHOICE
-from tests.integration.hubs import running_hub
-from tests.integration.site import Site, unhelpful_lines
-from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
+from tests.helpers.live.hubs import running_hub
+from tests.helpers.worker.site import Site, unhelpful_lines
+from tests.helpers.worker.whole_app import GUARANTEES, PAGE, TAB, WholeApp
 from tests.servers.redis7 import Redis7
 from tests.servers.redis_cluster import ReplicatedCluster
 

@@ -13,11 +13,12 @@ from streams_app.embedded import Valkey
 from streams_app.redis_access.client import REDIS_ERRORS, connect, connect_briefly, redis_fault_text, why_unreachable
 from streams_app.redis_access.request_limit import MAX_REQUESTS
 from streams_app.settings import RedisSettings
-from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, produce, read_topic, wait_until
-from tests.integration.site import unhelpful_lines, write_config
-from tests.workers import WorkerProcess
+from tests.helpers.folding.checker import event, outcome_of
+from tests.helpers.kafka.topics import create_topics, produce, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import unhelpful_lines, write_config
+from tests.helpers.worker.workers import WorkerProcess
 
 PARTITIONS = 200
 MANY = 400

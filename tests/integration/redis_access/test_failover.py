@@ -12,12 +12,12 @@ from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
 from tests.chaos.proxy import Proxy
 from tests.conftest import REDIS_CHOICE
-from tests.helpers import wait_until
-from tests.integration.hubs import running_hub
-from tests.integration.site import LIMIT_SECONDS, Site, reasons, unhelpful_lines, up
-from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
+from tests.helpers.live.hubs import running_hub
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, reasons, unhelpful_lines, up
+from tests.helpers.worker.whole_app import GUARANTEES, PAGE, TAB, WholeApp
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.redis7 import Redis7
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(240)
 

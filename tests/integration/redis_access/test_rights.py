@@ -11,9 +11,9 @@ import redis
 from streams_app.embedded import Valkey
 from streams_app.redis_access.client import CLUSTER_RIGHTS, RIGHTS
 from tests.conftest import REDIS_CHOICE
-from tests.integration.hubs import running_hub
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.whole_app import PAGE, TAB, WholeApp
+from tests.helpers.live.hubs import running_hub
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.whole_app import PAGE, TAB, WholeApp
 from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7
 from tests.servers.redis_cluster import ReplicatedCluster

@@ -17,17 +17,17 @@ from streams_app.redis_access.request_limit import MAX_REQUESTS
 from streams_app.redis_access.sentinel import SENTINEL_RIGHTS, sentinel_state
 from streams_app.settings import RedisSettings
 from tests.conftest import REDIS_CHOICE
-from tests.helpers import wait_until
-from tests.integration.commands import Ran, run
-from tests.integration.hubs import running_hub
+from tests.helpers.cli.commands import Ran, run
+from tests.helpers.live.hubs import running_hub
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, Stage, reasons, unhelpful_lines, up
+from tests.helpers.worker.whole_app import GUARANTEES, PAGE, TAB, WholeApp
+from tests.helpers.worker.workers import WorkerProcess
 from tests.integration.redis_access.test_connections import MANY, OTHER_CONNECTIONS, connections_received, requests
-from tests.integration.site import LIMIT_SECONDS, Site, Stage, reasons, unhelpful_lines, up
-from tests.integration.whole_app import GUARANTEES, PAGE, TAB, WholeApp
 from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7, fetch
 from tests.servers.sentinels import SERVICE, SentinelGroup, run_sentinel, write_sentinel
 from tests.servers.tls import Authority
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -8,9 +8,9 @@ import pytest
 
 from streams_app.operations.topics import create_missing_topics
 from streams_app.settings import Settings
-from tests.helpers import admin_of
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.workers import WorkerProcess
+from tests.helpers.kafka.topics import admin_of
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 
 UNREACHABLE: Final = "127.0.0.1:1"
 

@@ -20,8 +20,8 @@ from streams_app.schemas.registry import ASKED_ANEW_MS, RegistryUnavailableError
 from streams_app.schemas.schema import SchemaDefinition, parsed
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import SchemaRegistrySettings, Settings
-from tests.helpers import wait_until
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.waiting import wait_until
 from tests.servers.apicurio import Apicurio
 
 MONEY = {"type": "record", "name": "Money", "namespace": "shop", "fields": [{"name": "cents", "type": "long"}]}

@@ -10,13 +10,14 @@ import pytest
 from streams_app.embedded.ports import free_port
 from streams_app.schemas.framing import framed
 from streams_app.schemas.schema import SchemaDefinition, parsed
-from tests.helpers import read_topic, wait_until
-from tests.impatient import ImpatientWorker
-from tests.integration.commands import run
-from tests.integration.journaled import Journaled
+from tests.helpers.cli.commands import run
+from tests.helpers.journal.journaled import Journaled
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.live.watched import COUNT, Watched
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.impatient import ImpatientWorker
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
 from tests.integration.schemas.test_worker import forwarding
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.watched import COUNT, Watched
 from tests.servers.apicurio import Apicurio
 
 pytestmark = pytest.mark.timeout(300)

@@ -20,12 +20,13 @@ from streams_app.schemas.framing import framed
 from streams_app.schemas.registry import RegistryUnavailableError
 from streams_app.schemas.schema import SchemaDefinition, parsed
 from streams_app.subscribers.declaration.catalogue import Catalogue
-from tests.helpers import read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apicurio import Apicurio
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 SCHEMA = json.dumps({
     "type": "record",

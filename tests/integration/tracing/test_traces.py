@@ -18,14 +18,15 @@ from opentelemetry import trace
 from streams_app import Catalogue, Event, Events
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.replayed_event import replay_topic
-from tests.checker import event
-from tests.helpers import create_topics, read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site, metric, unhelpful_lines
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics, read_topic
+from tests.helpers.tracing.spans import GARBAGE, Spans, ids_of, trace_parent
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metric, unhelpful_lines
+from tests.helpers.worker.workers import WorkerProcess
+from tests.integration.tracing.traced import SPANS
 from tests.servers.cache import ROOT
-from tests.spans import GARBAGE, Spans, ids_of, trace_parent
-from tests.traced import SPANS
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -84,7 +85,7 @@ class OrderPaid(msgspec.Struct, frozen=True):
 
 class TracedWorker(WorkerProcess):
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "tests.traced", "worker", "--config", str(config.resolve()), *arguments]
+        return [sys.executable, "-m", "tests.integration.tracing.traced", "worker", "--config", str(config.resolve()), *arguments]
 
 
 @dataclass

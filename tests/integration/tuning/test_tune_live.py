@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from streams_app.embedded.ports import free_port
-from tests.helpers import wait_until
-from tests.integration.commands import Place, Ran, run
-from tests.integration.site import LIMIT_SECONDS, Site, metric, send_at
-from tests.workers import WorkerProcess
+from tests.helpers.cli.commands import Place, Ran, run
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, metric, send_at
+from tests.helpers.worker.workers import WorkerProcess
 
 EVENTS = 2_000
 HOUR_MS = 3_600_000

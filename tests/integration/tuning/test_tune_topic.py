@@ -14,10 +14,10 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from streams_app.delivery.batch import TP
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.settings import KafkaSettings
-from tests.checker import event
-from tests.helpers import produce
-from tests.integration.commands import Place, Ran, run
-from tests.integration.site import Site, send_at
+from tests.helpers.cli.commands import Place, Ran, run
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import produce
+from tests.helpers.worker.site import Site, send_at
 
 HOUR_MS = 3_600_000
 

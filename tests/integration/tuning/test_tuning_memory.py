@@ -18,7 +18,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.replay import curve_of
 from tests.conftest import Names
-from tests.shards import fold_some
+from tests.helpers.folding.shards import fold_some
 
 GROUPS = 5_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import redis
 
 from streams_app.folding.store.keys import shard_keys
-from tests.helpers import wait_until
-from tests.integration.site import LIMIT_SECONDS, Stage, reasons, until_folded
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage, reasons, until_folded
 
 
 async def test_worker_leaves_a_partition_with_newer_state_alone_and_folds_the_others(stage: Stage) -> None:

@@ -19,12 +19,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Broker, Valkey
-from tests.checker import event
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
-from tests.helpers import create_topics, read_topic, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Site, Stage, frozen, metric, metrics_of, outage_reason, reasons, up
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Site, Stage, frozen, metric, metrics_of, outage_reason, reasons, up
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka
-from tests.workers import WorkerProcess
 
 GAUGES = ("streams_app_lag_events", "streams_app_open_groups", "streams_app_oldest_overdue_seconds")
 pytestmark = pytest.mark.timeout(240)

@@ -15,12 +15,12 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.settings import KafkaSettings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import wait_until
-from tests.impatient import DeafWorker, ImpatientWorker
-from tests.integration.site import LIMIT_SECONDS, Site, frozen, outage_reason, reasons, up
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.impatient import DeafWorker, ImpatientWorker
+from tests.helpers.worker.site import LIMIT_SECONDS, Site, frozen, outage_reason, reasons, up
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -16,10 +16,10 @@ import redis
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.settings import Settings
-from tests.helpers import wait_until
-from tests.integration.canaries import CANARIES, debug, secret, secrets_in
-from tests.integration.site import LIMIT_SECONDS, Stage
-from tests.workers import WorkerProcess
+from tests.helpers.canaries import CANARIES, debug, secret, secrets_in
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
+from tests.helpers.worker.workers import WorkerProcess
 
 
 @pytest.mark.long

@@ -12,11 +12,12 @@ import redis
 
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
-from tests.helpers import create_topics, wait_until
-from tests.integration.commands import run
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, unhelpful_lines, until_folded
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, unhelpful_lines, until_folded
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.apache_kafka import ApacheKafka
-from tests.workers import WorkerProcess
 
 FREEZE_SECONDS = 5
 

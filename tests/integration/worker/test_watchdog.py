@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from streams_app.embedded.child import Child
-from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, produce, wait_until
-from tests.integration.site import Stage, write_config
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import Stage, write_config
 
 # The normal worker with one step disabled, and a shorter minute.
 CRIPPLED = """

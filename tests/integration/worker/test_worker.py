@@ -16,11 +16,12 @@ from aiokafka.structs import ConsumerRecord
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
-from tests.checker import event
-from tests.helpers import produce, read_topic, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, until_folded
+from tests.helpers.folding.checker import event
+from tests.helpers.kafka.topics import produce, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Stage, metric, until_folded
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 
 async def test_events_of_a_group_become_one_record_when_it_is_quiet(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from benchmarks.standstill import Standstills, watched
-from tests.helpers import wait_until_sync
+from tests.helpers.waiting import wait_until_sync
 
 
 def _children(standstills: Standstills) -> list[int]:

@@ -209,7 +209,7 @@ def test_mismatch_names_the_field_and_the_types_of_fold_and_payload(payload: Any
     async def take(event: Any) -> None: ...
 
     declared = fold(keep="last")
-    settings = Settings(app_id="social", folds=(declared,), events=EventsSettings(catalogue="tests.shop:catalogue"))
+    settings = Settings(app_id="social", folds=(declared,), events=EventsSettings(catalogue="tests.helpers.events.shop:catalogue"))
     one = replace(take, name="take") if take.name != "take" else take
     (found,) = field_findings(list(subscriptions_of(Catalogue((), (one,)), settings)), [declared])
 

@@ -18,7 +18,7 @@ from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.state.initial_offsets import initial_commit
-from tests.shop import OrderPaid, catalogue, order_paid, recompute, ship
+from tests.helpers.events.shop import OrderPaid, catalogue, order_paid, recompute, ship
 
 HOUR_MS = 3_600_000
 TPS = [TP("orders", 0), TP("orders", 1)]
@@ -30,7 +30,7 @@ def fold(**values: Any) -> Fold:
 
 
 def subscriptions(*subscribers: Any) -> list[Subscription]:
-    settings = Settings(app_id="social", folds=(fold(),), events=EventsSettings(catalogue="tests.shop:catalogue"))
+    settings = Settings(app_id="social", folds=(fold(),), events=EventsSettings(catalogue="tests.helpers.events.shop:catalogue"))
     return list(subscriptions_of(Catalogue(catalogue.events, subscribers or catalogue.subscribers), settings))
 
 

@@ -15,8 +15,8 @@ from streams_app.delivery.dead_letters import DeadLetterSender, RejectingCompone
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
-from tests.manual_clock import ManualClock
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
+from tests.helpers.manual_clock import ManualClock
 from tests.servers.cache import ROOT
 
 FOLD = RejectingComponent("fold", "f", "social", "dead")

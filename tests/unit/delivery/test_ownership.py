@@ -20,9 +20,9 @@ from streams_app.delivery.partition import PartitionClaim
 from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, ServedProcessor
 from streams_app.health.progress import Progress
-from tests.helpers import wait_until
-from tests.ownership import TICK_SECONDS, TP0, StubGroupConsumer, Taker, Worker, batch, never
-from tests.virtual_loop import in_no_time
+from tests.helpers.delivery.ownership import TICK_SECONDS, TP0, StubGroupConsumer, Taker, Worker, batch, never
+from tests.helpers.virtual_loop import in_no_time
+from tests.helpers.waiting import wait_until
 
 # Progress
 

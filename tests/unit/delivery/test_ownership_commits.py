@@ -15,9 +15,9 @@ from streams_app.delivery.commits import Commits
 from streams_app.delivery.group_consumer import InDoubtError, Member, NotOwnerError, PartitionCommit
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.reported_backoff import REPORT_EVERY_MS
-from tests.helpers import wait_until
-from tests.manual_clock import ManualClock
-from tests.ownership import HERE, TP0, Taker, Worker, never
+from tests.helpers.delivery.ownership import HERE, TP0, Taker, Worker, never
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.waiting import wait_until
 
 
 @pytest.mark.parametrize(

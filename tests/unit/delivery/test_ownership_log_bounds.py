@@ -7,7 +7,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Incarnation, checksum_of
 from streams_app.delivery.ownership import CHECK_LOGS_MS
-from tests.ownership import TP0, StubGroupConsumer, Taker, Worker, batch
+from tests.helpers.delivery.ownership import TP0, StubGroupConsumer, Taker, Worker, batch
 
 CLAIMED = Incarnation("one", 4)
 READ = batch(10, 12)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from tests.ownership import TP0, Taker, Worker
-from tests.virtual_loop import in_no_time
+from tests.helpers.delivery.ownership import TP0, Taker, Worker
+from tests.helpers.virtual_loop import in_no_time
 
 
 class Slow(Taker):

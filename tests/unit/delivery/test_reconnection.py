@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaConnectionError
 from streams_app.delivery import reconnection
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import checksum_of
-from tests.helpers import wait_until
-from tests.ownership import StubGroupConsumer, Taker, Worker, batch
+from tests.helpers.delivery.ownership import StubGroupConsumer, Taker, Worker, batch
+from tests.helpers.waiting import wait_until
 
 LOG = batch(10, 20)
 READ = batch(10, 12)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.promql import unknown_labels
+from tests.unit.docs.promql import unknown_labels
 from tests.unit.docs.test_reference import columns, quoted
 
 ROOT = Path(__file__).parents[3]

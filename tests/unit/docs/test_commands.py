@@ -21,7 +21,7 @@ from tests.chaos.journal import main as chaos_journal
 from tests.chaos.live import main as chaos_live
 from tests.chaos.subscribers import main as chaos_subscribers
 from tests.chaos.upgrade import main as chaos_upgrade
-from tests.pages import PAGES, ROOT, fenced, name_of
+from tests.checkout.pages import PAGES, ROOT, fenced, name_of
 
 COMMANDS_OF_TARGETS = {
     "demo": demo,

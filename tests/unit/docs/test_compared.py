@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.comparison.cases import Case
-from tests.comparison.page import CASES, PAGE, written
+from benchmarks.comparison.cases import Case
+from benchmarks.comparison.page import CASES, PAGE, written
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.project}: {case.name}")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams_app.health.metric_table import METRICS
-from tests.promql import unknown_labels
+from tests.unit.docs.promql import unknown_labels
 from tests.unit.docs.test_reference import columns
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ import pytest
 from examples import shop, social
 from streams_app import Events, Settings
 from streams_app.testing import FoldTester, SubscriberTester
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 AN_ID = "12345678-1234-5678-1234-567812345678"
 

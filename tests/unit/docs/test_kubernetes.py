@@ -14,7 +14,7 @@ import yaml
 
 from streams_app.health.http import ALWAYS_SERVED
 from streams_app.settings import Settings
-from tests.promql import unknown_labels
+from tests.unit.docs.promql import unknown_labels
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -13,8 +13,8 @@ import pytest
 from streams_app.read_store.registry import open_source, open_store
 from streams_app.settings import Settings
 from streams_app.testing import FoldTester, SubscriberTester
-from tests.pages import PAGES, ROOT, fenced, name_of
-from tests.reference import REFERENCE
+from tests.checkout.pages import PAGES, ROOT, fenced, name_of
+from tests.checkout.reference import REFERENCE
 
 
 def test_readme_settings_are_those_of_the_examples_and_load() -> None:

@@ -23,9 +23,9 @@ from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import dead_lettering
-from tests import rooms
-from tests.pages import PAGES, ROOT, name_of
-from tests.reference import REFERENCE, settings, written
+from tests.checkout import rooms
+from tests.checkout.pages import PAGES, ROOT, name_of
+from tests.checkout.reference import REFERENCE, settings, written
 from tests.test_house import FLOORS
 
 
@@ -44,13 +44,13 @@ def quoted(cells: list[str]) -> list[str]:
 def test_reference_tables_match_the_code() -> None:
     text = REFERENCE.read_text("utf-8")
 
-    assert written(text) == text, "run `make docs`, which is `python -m tests.reference`"
+    assert written(text) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
 
 
 def test_picture_of_the_rooms_matches_the_imports() -> None:
     text = rooms.PAGE.read_text("utf-8")
 
-    assert rooms.written(text) == text, "run `make docs`, which is `python -m tests.reference`"
+    assert rooms.written(text) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
     changed = text.replace("\ncli ", "\nclimate ")
     assert text != changed
     assert text == rooms.written(changed)

@@ -19,7 +19,7 @@ from streams_app.events.codec import encode
 from streams_app.events.compatibility import breaking_changes
 from streams_app.subscribers.declaration.subscription import subscriptions_of
 from streams_app.subscribers.running.description import asyncapi_of
-from tests.shop import SETTINGS, OrderPaid, PaidBy, catalogue, order_paid
+from tests.helpers.events.shop import SETTINGS, OrderPaid, PaidBy, catalogue, order_paid
 
 
 @pytest.fixture

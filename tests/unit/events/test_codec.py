@@ -14,7 +14,7 @@ from streams_app import Event
 from streams_app.errors import BadEventError
 from streams_app.events.codec import DecodedValue, Decoder, decoder_of, encode, event_id, names
 from streams_app.settings import Limits
-from tests.shop import (
+from tests.helpers.events.shop import (
     AccountChanged,
     AddressChanged,
     OrderPaid,

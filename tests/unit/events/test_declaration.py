@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from streams_app import Event
 from streams_app.errors import ConfigurationError
-from tests.shop import OrderPaid, address_changed, order_paid, parcel_sent, stock_counted
+from tests.helpers.events.shop import OrderPaid, address_changed, order_paid, parcel_sent, stock_counted
 
 
 def declared(key: str = "order.paid", payload: Any = OrderPaid, **options: Any) -> Event[Any, Any]:

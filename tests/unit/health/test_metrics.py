@@ -16,7 +16,7 @@ from streams_app.health.metric_table import DELAY_BUCKETS, METRICS
 from streams_app.health.metrics import Metrics, observe_all
 from streams_app.reasons import OF_FOLDS, OF_READ_STORES
 from streams_app.settings import Settings
-from tests.shop import parcel_sent
+from tests.helpers.events.shop import parcel_sent
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_first_dead_letter_of_a_fold_or_read_store_is_an_increase_for_any_reason
 
 def test_publishing_program_exposes_its_series_before_the_first_event() -> None:
     registry = CollectorRegistry()
-    settings = Settings.model_validate({"app_id": "shop", "events": {"catalogue": "tests.shop:catalogue"}})
+    settings = Settings.model_validate({"app_id": "shop", "events": {"catalogue": "tests.helpers.events.shop:catalogue"}})
     Events(settings, Catalogue(events=(parcel_sent,)), metrics=registry)
     results = ("acknowledged", "refused", "unknown")
     name = "streams_app_published_total"

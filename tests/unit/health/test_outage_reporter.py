@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.outage_reporter import OutageReporter
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 
 def test_outage_callback_receives_failure_and_success() -> None:

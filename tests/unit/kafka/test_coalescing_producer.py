@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.kafka.coalescing_producer import CoalescingProducer
 from streams_app.kafka.producer import AckedProducer
-from tests.helpers import turns_of_loop, wait_until
+from tests.helpers.waiting import turns_of_loop, wait_until
 
 LIMIT_SECONDS = 20
 LARGE = MessageSizeTooLargeError()

@@ -18,7 +18,7 @@ from streams_app.kafka.group_member import NO_GENERATION, GroupMember, attempt, 
 from streams_app.kafka.member_requests import commit_as
 from streams_app.settings import Settings
 from streams_app.settings.sections import KafkaSettings
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 
 async def test_member_whose_client_is_starting_has_neither_generation_nor_id() -> None:

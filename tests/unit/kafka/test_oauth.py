@@ -15,7 +15,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.oauth import Token, TokenCache, TokenProvider, TokenUnavailableError
 from streams_app.settings import KafkaSettings
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 START_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

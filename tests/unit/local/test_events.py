@@ -22,9 +22,9 @@ from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.local import LocalEvents
 from streams_app.local.settings import settings_of
 from streams_app.settings.sections import TracingSettings, WorkerSettings
-from tests.helpers import wait_until
+from tests.helpers.tracing.spans import Spans, ids_of, parent_of
+from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT
-from tests.spans import Spans, ids_of, parent_of
 
 LIMIT_SECONDS = 60
 

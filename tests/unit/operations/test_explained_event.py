@@ -21,7 +21,7 @@ from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 from streams_app.subscribers.state.store import AttemptEntry
-from tests import shop
+from tests.helpers.events import shop
 
 NOW_MS = 1_700_000_000_000
 TP0 = TP("orders", 0)

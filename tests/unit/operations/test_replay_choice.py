@@ -14,7 +14,7 @@ from streams_app.operations.replay import DeadLetterReplay, ReplayFilter, Replay
 from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Limits, Settings
 from streams_app.settings.sections import KafkaSettings
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 GOOD = b'{"id": "a", "m": ["x"]}'
 PARTITIONS = 4

@@ -18,7 +18,7 @@ from streams_app.subscribers.declaration.replayed_event import OriginalPosition,
 GOOD = b'{"order_id": "o1", "cents": 5}'
 EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))
 FOLD = Fold(name="account-metrics", source="s", group_key="id", changed="m", quiet_period="15m")
-SETTINGS = Settings(app_id="social", folds=(FOLD,), events=EventsSettings(catalogue="tests.shop:catalogue"))
+SETTINGS = Settings(app_id="social", folds=(FOLD,), events=EventsSettings(catalogue="tests.helpers.events.shop:catalogue"))
 SHIP = subscription_named(SETTINGS, "ship")
 
 

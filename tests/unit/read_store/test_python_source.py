@@ -21,7 +21,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.record import group_column
 from streams_app.read_store.registry import open_source
 from streams_app.settings import ReadStoreSettings, Settings
-from tests.python_source import LIKES, SHARES, opened
+from tests.unit.read_store.python_source import LIKES, SHARES, opened
 
 pytestmark = pytest.mark.timeout(60)
 

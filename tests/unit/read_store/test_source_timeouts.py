@@ -15,8 +15,8 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.source import ValueSource
 from streams_app.read_store.registry import open_source
 from streams_app.settings import ReadStoreSettings
-from tests.helpers import wait_until
-from tests.python_source import LIKES, opened
+from tests.helpers.waiting import wait_until
+from tests.unit.read_store.python_source import LIKES, opened
 
 pytestmark = pytest.mark.timeout(120)
 

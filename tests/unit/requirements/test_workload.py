@@ -12,7 +12,7 @@ from streams_app.requirements.rights import rights_of
 from streams_app.requirements.topics import topics_of
 from streams_app.requirements.workload import Workload, declared, without_subscribers
 from streams_app.settings import Settings
-from tests import shop
+from tests.helpers.events import shop
 
 MORE: dict[str, Any] = {
     "read_stores": {"board": {"url": "sqlite:///board.db", "folds": ["account-metrics"], "source": "carried"}},

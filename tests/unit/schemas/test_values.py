@@ -12,7 +12,7 @@ from streams_app.envelopes import Format
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.schemas.cache import NotFetchedError
 from streams_app.schemas.values import ValueReader
-from tests.schemas import avro, schema_cache
+from tests.helpers.schemas.schemas import avro, schema_cache
 
 CLOUD = b'{"specversion":"1.0","type":"made","id":"1","source":"s","data":{"id":7}}'
 CHANGED = b'{"op":"u","before":{"id":7,"cents":1},"after":{"id":7,"cents":2}}'

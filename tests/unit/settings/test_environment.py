@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
+from tests.unit.settings.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
 
 
 @pytest.fixture

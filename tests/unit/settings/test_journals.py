@@ -9,7 +9,7 @@ import pytest
 from streams_app.errors import ConfigurationError
 from streams_app.settings import JournalSettings
 from streams_app.settings.journals import MAX_SEGMENT_BYTES
-from tests.settings_file import faults, load
+from tests.unit.settings.settings_file import faults, load
 
 JOURNAL = """
 app_id = "social"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streams_app.errors import ConfigurationError
-from tests.settings_file import faults, load
+from tests.unit.settings.settings_file import faults, load
 
 COUNT = """
 app_id = "social"

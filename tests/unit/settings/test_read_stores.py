@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.settings import ReadStoreSettings, Settings
-from tests.settings_file import MINIMAL, READ_STORE, load
+from tests.unit.settings.settings_file import MINIMAL, READ_STORE, load
 
 GROUPS = MINIMAL + READ_STORE + "shape = 'groups'\n"
 

@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.settings import RedisSettings
-from tests.settings_file import MINIMAL, READ_STORE, faults, load
+from tests.unit.settings.settings_file import MINIMAL, READ_STORE, faults, load
 
 
 @pytest.fixture

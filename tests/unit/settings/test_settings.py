@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings import RedisSettings, Settings
-from tests.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
+from tests.unit.settings.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
 
 OAUTH = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'OAUTHBEARER'\n"
 

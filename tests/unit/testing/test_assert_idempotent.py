@@ -11,7 +11,7 @@ import pytest
 
 from streams_app import Received
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, Sent, sent, subscribed
+from tests.helpers.subscribers.kit import Paid, Sent, sent, subscribed
 
 
 class Table:

@@ -11,7 +11,7 @@ from typing import cast
 
 from streams_app import Received, Reject, Retries, Retry
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, Sent, paid, seen_by, sent, subscribed
+from tests.helpers.subscribers.kit import Paid, Sent, paid, seen_by, sent, subscribed
 
 
 def test_function_that_requests_a_retry_is_called_when_it_is_due() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from streams_app import Received
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid, seen_by, subscribed
+from tests.helpers.subscribers.kit import Paid, paid, seen_by, subscribed
 
 LEFT = {"yes": (["crash", "done"], []), "no": (["crash"], ["interrupted"])}
 """Outcomes and dead letters of an event whose function had returned when its process was killed, by delivery guarantee."""

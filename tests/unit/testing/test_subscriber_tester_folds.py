@@ -6,7 +6,7 @@ import pytest
 
 from streams_app import Event, Fold, records_of
 from streams_app.testing import FoldTester, SubscriberTester
-from tests.kit import AccountChanged, subscribed
+from tests.helpers.subscribers.kit import AccountChanged, subscribed
 
 FOLD = Fold(name="account-metrics", source="updates", group_key="account_id", changed="metrics", quiet_period="15m")
 updated = Event("metric.updated", AccountChanged, description="It changed.", topic="updates", keyed_by="account_id")

@@ -8,7 +8,7 @@ import pytest
 
 from streams_app import Received, Retries
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid, seen_by, subscribed
+from tests.helpers.subscribers.kit import Paid, paid, seen_by, subscribed
 
 
 def test_started_event_of_a_killed_process_runs_in_the_next_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 from streams_app import Catalogue, EventsSettings, Received, Reject, Retries, Settings, SubscriberSettings
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.testing import SubscriberTester, UnseenDeadLettersError
-from tests.kit import Paid, Sent, paid, sent, subscribed
+from tests.helpers.subscribers.kit import Paid, Sent, paid, sent, subscribed
 
 
 def test_uninspected_dead_letter_fails_the_test_with_its_cause() -> None:

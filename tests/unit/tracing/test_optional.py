@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
 from streams_app.tracing import tracing_of
 from streams_app.worker import runtime
-from tests.imports import ROOT
+from tests.checkout.imports import ROOT
 
 FOLD = {"name": "f", "source": "s", "group_key": "a", "changed": "b", "quiet_period": "1s"}
 

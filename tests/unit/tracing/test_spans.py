@@ -22,8 +22,8 @@ from streams_app.tracing.spans import (
     trace_context_of,
     with_trace_headers,
 )
-from tests.imports import ROOT
-from tests.spans import GARBAGE, Spans, ids_of, parent_of, trace_parent
+from tests.checkout.imports import ROOT
+from tests.helpers.tracing.spans import GARBAGE, Spans, ids_of, parent_of, trace_parent
 
 PARENT = [("ce_id", b"e1"), ("traceparent", trace_parent(1, 2))]
 

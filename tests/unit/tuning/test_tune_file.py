@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from streams_app.settings import Limits
-from tests.events_file import BEGIN_MS, NOW_MS, Read, line, written
+from tests.unit.tuning.events_file import BEGIN_MS, NOW_MS, Read, line, written
 
 # Times
 

@@ -15,7 +15,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.tuning.input_file import opened, size_of
-from tests.events_file import BEGIN_MS, Read, line
+from tests.unit.tuning.events_file import BEGIN_MS, Read, line
 
 
 def compressed(data: bytes, suffix: str) -> bytes:

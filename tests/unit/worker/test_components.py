@@ -18,8 +18,8 @@ from streams_app.settings import RedisSettings, Settings
 from streams_app.worker import components as module
 from streams_app.worker.components import Components, assemble
 from streams_app.worker.selection import everything, select
-from tests.ownership import raising
-from tests.virtual_loop import LoopClock, in_no_time
+from tests.helpers.delivery.ownership import raising
+from tests.helpers.virtual_loop import LoopClock, in_no_time
 
 
 def components(fatal: list[BaseException]) -> Components:

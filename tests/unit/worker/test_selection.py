@@ -16,7 +16,7 @@ STORE = {"name": "dashboard", "url": "sqlite:///read.db", "folds": ["account-met
 
 
 def settings(**more: Any) -> Settings:
-    given = {"app_id": "social", "folds": [FOLD | {"keep": "last"}], "events": {"catalogue": "tests.shop:catalogue"}}
+    given = {"app_id": "social", "folds": [FOLD | {"keep": "last"}], "events": {"catalogue": "tests.helpers.events.shop:catalogue"}}
     return Settings.model_validate(given | more)
 
 

@@ -24,7 +24,7 @@ from streams_app.subscribers.state.keys import HOUR_MS
 from streams_app.worker import components, runtime
 from streams_app.worker.components import Components
 from streams_app.worker.selection import everything
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 CLOCK_QUERIES = 5
@@ -154,7 +154,7 @@ class Clocks(list[object]):
 @pytest.fixture
 def shop() -> Settings:
     fold = {"name": "account-metrics", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m", "keep": "last"}
-    more = {"redis": {"url": "redis://127.0.0.1:1/0"}, "events": {"catalogue": "tests.shop:catalogue"}}
+    more = {"redis": {"url": "redis://127.0.0.1:1/0"}, "events": {"catalogue": "tests.helpers.events.shop:catalogue"}}
     return Settings.model_validate({"app_id": "social", "folds": [fold]} | more)
 
 

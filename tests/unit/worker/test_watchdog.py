@@ -19,8 +19,8 @@ from streams_app.health.progress import UNCLAIMED, Progress, StallDetector
 from streams_app.health.status import Status
 from streams_app.settings import Settings
 from streams_app.worker.watchdog import FoldingState, Watchdog
-from tests.manual_clock import ManualClock
-from tests.ownership import Taker, Worker
+from tests.helpers.delivery.ownership import Taker, Worker
+from tests.helpers.manual_clock import ManualClock
 
 
 def progress_of(**which: tuple[int, int]) -> dict[Hashable, Progress]:

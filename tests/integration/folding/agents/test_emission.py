@@ -19,8 +19,8 @@ from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.scripts import sealed_in
-from tests.shards import Answering, claimed_shard, emitter_of, fold_some
+from tests.helpers.folding.scripts import sealed_in
+from tests.helpers.folding.shards import Answering, claimed_shard, emitter_of, fold_some
 
 # Acknowledgments
 

@@ -23,7 +23,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.shards import context_of, decoded_batches_of
+from tests.helpers.folding.shards import context_of, decoded_batches_of
 
 
 async def test_fold_that_swallows_a_cancellation_ends_with_its_claim(redis_client: Redis, names: Names) -> None:

@@ -26,7 +26,7 @@ from streams_app.folding.store.replies import FoldOutcome, FoldReply
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.shards import claimed_shard, context_of, decoded_batches_of, fold_some
+from tests.helpers.folding.shards import claimed_shard, context_of, decoded_batches_of, fold_some
 
 SECOND_MS = 1_000
 """The quiet period of these shards."""

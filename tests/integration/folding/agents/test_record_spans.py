@@ -10,8 +10,8 @@ from streams_app.folding.agents.record_tracing import EventContexts, RecordTraci
 from streams_app.folding.core.event import FoldEvent
 from streams_app.tracing.spans import Tracing
 from tests.conftest import Names
-from tests.shards import Answering, claimed_shard, emitter_of, fold_some
-from tests.spans import Spans, ids_of, trace_parent
+from tests.helpers.folding.shards import Answering, claimed_shard, emitter_of, fold_some
+from tests.helpers.tracing.spans import Spans, ids_of, trace_parent
 
 
 async def test_contexts_are_kept_until_the_record_is_acknowledged(redis_client: Redis, names: Names, spans: Spans) -> None:

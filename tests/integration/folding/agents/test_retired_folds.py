@@ -17,7 +17,7 @@ from streams_app.delivery.partition import PartitionClaim
 from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
-from tests.shards import claimed_shard, fold_some
+from tests.helpers.folding.shards import claimed_shard, fold_some
 
 
 async def test_partition_is_reclaimed_if_a_reply_of_its_drain_is_missing(redis_client: Redis, names: Names) -> None:

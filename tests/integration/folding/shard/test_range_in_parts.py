@@ -29,7 +29,7 @@ from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.shard_store import ShardStore
-from tests.scripts import (
+from tests.helpers.folding.scripts import (
     EPOCH,
     PARTITIONS,
     BriefStore,
@@ -45,7 +45,7 @@ from tests.scripts import (
     sealed_in,
     send,
 )
-from tests.shapes import RUNS, bounds_of_a_fold, events_after, shapes
+from tests.helpers.folding.shapes import RUNS, bounds_of_a_fold, events_after, shapes
 
 works = st.lists(st.sampled_from([1, 12, 40, 5_000]), min_size=1, max_size=4)
 

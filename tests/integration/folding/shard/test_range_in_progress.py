@@ -20,8 +20,7 @@ from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
-from tests.scripts import (
+from tests.helpers.folding.scripts import (
     BriefStore,
     chunk_of,
     fold,
@@ -33,7 +32,8 @@ from tests.scripts import (
     sealed_in,
     send,
 )
-from tests.shards import claimed_shard, fold_some
+from tests.helpers.folding.shards import claimed_shard, fold_some
+from tests.integration.folding.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations.groups import collect, stored_shards
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.shards import context_of, decoded_batches_of
+from tests.helpers.folding.shards import context_of, decoded_batches_of
 
 NOW = 1_700_000_000_000
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000

@@ -16,7 +16,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.scripts import FoldScripts
-from tests.scripts import EPOCH, PARTITIONS
+from tests.helpers.folding.scripts import EPOCH, PARTITIONS
 
 PRELUDE = """
 local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack

@@ -20,8 +20,21 @@ from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import RangeTime
-from tests.scripts import EPOCH, PARTITIONS, WALL, BriefStore, emptied, fold, new_store, open_groups, outbox_of, packed, seal, send
-from tests.shapes import RUNS
+from tests.helpers.folding.scripts import (
+    EPOCH,
+    PARTITIONS,
+    WALL,
+    BriefStore,
+    emptied,
+    fold,
+    new_store,
+    open_groups,
+    outbox_of,
+    packed,
+    seal,
+    send,
+)
+from tests.helpers.folding.shapes import RUNS
 
 bounds_of_details = st.builds(
     Bounds,

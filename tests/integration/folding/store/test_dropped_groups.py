@@ -16,8 +16,8 @@ from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.scripts import edited, emptied, fold, new_store, one, open_groups, outbox_of, seal
-from tests.shards import Answering, claimed_shard, emitter_of, fold_some
+from tests.helpers.folding.scripts import edited, emptied, fold, new_store, one, open_groups, outbox_of, seal
+from tests.helpers.folding.shards import Answering, claimed_shard, emitter_of, fold_some
 from tests.simulation.redis import dying
 
 

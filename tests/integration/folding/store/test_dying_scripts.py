@@ -16,7 +16,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.shard_store import ShardStore
-from tests.scripts import (
+from tests.helpers.folding.scripts import (
     EPOCH,
     BriefStore,
     StoredContent,
@@ -30,7 +30,7 @@ from tests.scripts import (
     outbox_of,
     seal,
 )
-from tests.shapes import RUNS, bounds_of_a_fold, events_after, shapes
+from tests.helpers.folding.shapes import RUNS, bounds_of_a_fold, events_after, shapes
 from tests.simulation.redis import dying
 
 MAX_WRITES = 25

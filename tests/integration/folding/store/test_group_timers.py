@@ -19,7 +19,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations import groups as listing
 from streams_app.operations.groups import BATCH, StoredShard, collect, group_text
 from tests.conftest import Names
-from tests.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
+from tests.helpers.folding.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
 
 MANY = 4_500
 """More groups than one script visits."""

@@ -16,8 +16,7 @@ from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
-from tests.scripts import (
+from tests.helpers.folding.scripts import (
     BOUNDS,
     WALL,
     BriefStore,
@@ -30,7 +29,8 @@ from tests.scripts import (
     send,
     state_of,
 )
-from tests.shards import claimed_shard, fold_some
+from tests.helpers.folding.shards import claimed_shard, fold_some
+from tests.integration.folding.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
 
 GONE = FoldEvent(TO + 1, 1_000, A, {"u": 1})
 

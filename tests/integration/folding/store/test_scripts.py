@@ -18,8 +18,21 @@ from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.drop_request import DropRequest
 from streams_app.folding.store.replies import FoldOutcome
-from tests.scripts import BOUNDS, PARTITIONS, SESSIONS, chunk_of, chunks_of, fold, new_store, one, packed, seal, sealed_in, send
-from tests.shapes import bounds_of_a_fold
+from tests.helpers.folding.scripts import (
+    BOUNDS,
+    PARTITIONS,
+    SESSIONS,
+    chunk_of,
+    chunks_of,
+    fold,
+    new_store,
+    one,
+    packed,
+    seal,
+    sealed_in,
+    send,
+)
+from tests.helpers.folding.shapes import bounds_of_a_fold
 
 
 @pytest.fixture

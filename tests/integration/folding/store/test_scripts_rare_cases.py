@@ -19,8 +19,8 @@ from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
-from tests.shards import claimed_shard, fold_some
+from tests.helpers.folding.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
+from tests.helpers.folding.shards import claimed_shard, fold_some
 from tests.simulation.mutants import Mutant
 from tests.simulation.mutants_protocol import REWINDS
 

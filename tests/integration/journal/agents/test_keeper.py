@@ -32,8 +32,8 @@ from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
 from streams_app.settings import JournalSettings
 from tests.conftest import Names
-from tests.helpers import wait_until
-from tests.journals import blocks_of
+from tests.helpers.journal.journals import blocks_of
+from tests.helpers.waiting import wait_until
 
 CLOCK_MS = 1_787_000_000_000
 HOUR_MS = 3_600_000

@@ -10,8 +10,8 @@ import redis.asyncio
 from streams_app import JournalReader
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
+from tests.helpers.journal.journals import JournalShard
 from tests.integration.journal.reading.readers import declared
-from tests.journals import JournalShard
 
 
 @pytest.fixture

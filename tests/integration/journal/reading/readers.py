@@ -9,7 +9,7 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.journals import JournalShard, row
+from tests.helpers.journal.journals import JournalShard, row
 
 
 def declared(names: Names, url: str, **journal: Any) -> Settings:

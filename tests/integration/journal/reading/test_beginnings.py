@@ -15,9 +15,9 @@ from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.settings import Settings
-from tests.helpers import wait_until
+from tests.helpers.journal.journals import JournalShard, at, row
+from tests.helpers.waiting import wait_until
 from tests.integration.journal.reading.readers import OF_A, THREE_DAYS, of_day, offsets, read, three_days
-from tests.journals import JournalShard, at, row
 
 
 @pytest.mark.parametrize(

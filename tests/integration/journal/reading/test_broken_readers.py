@@ -7,8 +7,8 @@ import redis.asyncio
 
 from streams_app import JournalReader
 from streams_app.settings import Settings
+from tests.helpers.journal.journals import JournalShard, row
 from tests.integration.journal.reading.readers import OF_A, of_day, offsets, read, three_days
-from tests.journals import JournalShard, row
 from tests.simulation.mutants import Mutant
 from tests.simulation.mutants_journal import SHOWN_BY_TESTS
 

@@ -18,8 +18,8 @@ from streams_app.journal.core.entry import Row, headers_with_key
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
+from tests.helpers.journal.journals import JournalShard, at, row
 from tests.integration.journal.reading.readers import OF_A, declared, of_day, offsets, read, three_days
-from tests.journals import JournalShard, at, row
 
 
 async def test_every_event_of_a_key_is_read_across_days_with_time_and_value(shard: JournalShard, reader: JournalReader) -> None:

@@ -18,9 +18,9 @@ from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.redis_access.client import connect
 from tests.conftest import Names
-from tests.helpers import wait_until
+from tests.helpers.journal.journals import JournalShard, row
+from tests.helpers.waiting import wait_until
 from tests.integration.journal.reading.readers import OF_A, THREE_DAYS, declared, of_day, offsets, read, three_days
-from tests.journals import JournalShard, row
 
 
 async def test_follower_receives_appended_events_through_swap_takeover_wipe_and_midnight(

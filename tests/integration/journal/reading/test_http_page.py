@@ -23,9 +23,9 @@ from streams_app.journal.reading.page import RequestLimit, add_journal_pages
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import HttpSettings, Settings
 from tests.conftest import Names, RedisServer
-from tests.helpers import wait_until
+from tests.helpers.journal.journals import JournalShard, at, row
+from tests.helpers.waiting import wait_until
 from tests.integration.health.asking import get
-from tests.journals import JournalShard, at, row
 
 
 class Journals:

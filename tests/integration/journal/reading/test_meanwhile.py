@@ -12,8 +12,8 @@ from streams_app import JournalReader
 from streams_app.errors import JournalGoneError
 from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Entry, Gap
+from tests.helpers.journal.journals import JournalShard, row
 from tests.integration.journal.reading.readers import OF_A, THREE_DAYS, of_day, offsets, read, three_days
-from tests.journals import JournalShard, row
 
 
 async def stepwise(reader: JournalReader, meanwhile: dict[int, Callable[[], Any]], **options: bool) -> list[Entry | Gap]:

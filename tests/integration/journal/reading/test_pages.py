@@ -16,8 +16,8 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.all_partitions import JournalPage
 from streams_app.journal.reading.entries import Entry
 from streams_app.settings import Settings
+from tests.helpers.journal.journals import JournalShard, row
 from tests.integration.journal.reading.readers import THREE_DAYS, offsets, read
-from tests.journals import JournalShard, row
 
 A = (member_of(("a",)),)
 

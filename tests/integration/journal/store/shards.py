@@ -24,7 +24,7 @@ from streams_app.journal.store.journal_store import (
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
 from tests.conftest import Names
-from tests.journals import blocks_of
+from tests.helpers.journal.journals import blocks_of
 
 DAY = "2026-08-20"
 NEXT = "2026-08-21"

@@ -6,8 +6,8 @@ import pytest
 
 from streams_app.delivery.scripts import FencedError
 from streams_app.journal.core.block import encode
+from tests.helpers.journal.journals import blocks_of
 from tests.integration.journal.store.shards import NEXT, Shard, fill, rows, segment, three_days
-from tests.journals import blocks_of
 
 
 async def test_append_with_a_missing_reply_is_reconciled(shard: Shard) -> None:

@@ -15,8 +15,8 @@ from streams_app.journal.store.journal_store import (
     NoStateReply,
     RemovedReply,
 )
+from tests.helpers.journal.journals import blocks_of
 from tests.integration.journal.store.shards import CLOCK_MS, Shard, fill, rows, segment, three_days
-from tests.journals import blocks_of
 
 
 async def test_claim_creates_a_state_only_on_request_and_the_next_owner_finds_it(shard: Shard) -> None:

@@ -9,8 +9,8 @@ from streams_app.journal.core.block import decode, encode, position
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import JournalStore, NoEventsReply, RemovedReply
 from streams_app.journal.store.segment import Segment
+from tests.helpers.journal.journals import blocks_of
 from tests.integration.journal.store.shards import CLOCK_MS, NEXT, Shard, fill, rows, segment, three_days
-from tests.journals import blocks_of
 
 PACKED = [Row(b"a", n, CLOCK_MS + n, b"x") for n in (10, 12, 15)], [Row(b"b", 13, CLOCK_MS + 13, b"x")]
 

@@ -11,8 +11,8 @@ from streams_app.journal.core.block import encode, last_of
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import BlocksReply, GapReply, JournalStore, NoEventsReply, RemovedReply
 from streams_app.journal.store.segment import Segment
+from tests.helpers.journal.journals import blocks_of
 from tests.integration.journal.store.shards import NEXT, Shard, fill, rows, segment, three_days
-from tests.journals import blocks_of
 
 
 async def test_reader_crosses_segments_in_one_call(shard: Shard) -> None:

@@ -12,7 +12,7 @@ import redis.asyncio
 from streams_app.embedded import Valkey
 from streams_app.settings import LiveView
 from tests.conftest import Names, RedisServer
-from tests.integration.hubs import RunningHub, running_hub
+from tests.helpers.live.hubs import RunningHub, running_hub
 from tests.integration.live.hub.views import Start
 
 

@@ -14,9 +14,9 @@ import redis.asyncio
 
 from streams_app.live.hub.tokens import COOKIE
 from tests.conftest import Names
-from tests.helpers import wait_until
+from tests.helpers.live.hubs import LIMIT_SECONDS, SECRET, Owner, now_ms, secret_file
+from tests.helpers.waiting import wait_until
 from tests.integration.health.odd_requests import ODD, answer_to, errors_of
-from tests.integration.hubs import LIMIT_SECONDS, SECRET, Owner, now_ms, secret_file
 from tests.integration.live.hub.views import NEWS, PRIVATE, TAB_A, VISITORS, WHO, Start, cookie, token
 
 

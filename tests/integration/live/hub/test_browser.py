@@ -18,9 +18,9 @@ from streams_app.live.hub.tokens import COOKIE, signed
 from streams_app.live.store.view_store import ViewMetadata
 from streams_app.settings import LiveView
 from tests.conftest import Names
-from tests.helpers import wait_until
-from tests.integration.browsers import CONTRAST, SHIFT, WATCH, Tabs, opened_tabs, shows, started_browser
-from tests.integration.hubs import SECRET, Owner, RunningHub, now_ms, running_hub, secret_file
+from tests.helpers.live.browsers import CONTRAST, SHIFT, WATCH, Tabs, opened_tabs, shows, started_browser
+from tests.helpers.live.hubs import SECRET, Owner, RunningHub, now_ms, running_hub, secret_file
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 COUNT = LiveView(name="contributions", kind="count", source="c", page="p", expiry="24h", public=True)

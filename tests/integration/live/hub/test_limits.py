@@ -9,9 +9,9 @@ import pytest
 import redis.asyncio
 
 from tests.conftest import Names
-from tests.helpers import wait_until
+from tests.helpers.live.hubs import LIMIT_SECONDS, Owner
+from tests.helpers.waiting import wait_until
 from tests.integration.health.test_http_connections import HALF, clients, is_closed
-from tests.integration.hubs import LIMIT_SECONDS, Owner
 from tests.integration.live.hub.views import SUPPORTERS, VISITORS, Start
 
 

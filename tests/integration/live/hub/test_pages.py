@@ -15,9 +15,9 @@ from streams_app.live.core.state import Item
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import ViewMetadata
 from tests.conftest import Names
-from tests.helpers import wait_until
+from tests.helpers.live.hubs import LIMIT_SECONDS, Owner, RunningHub, now_ms, running_hub
+from tests.helpers.waiting import wait_until
 from tests.integration.health.odd_requests import answer_to
-from tests.integration.hubs import LIMIT_SECONDS, Owner, RunningHub, now_ms, running_hub
 from tests.integration.live.hub.views import NEWS, SUPPORTERS, TAB_A, TAB_B, VISITORS, Start
 
 

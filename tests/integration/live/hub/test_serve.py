@@ -19,9 +19,9 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from streams_app.live.hub.server import web_file
 from tests.conftest import Names, RedisServer
-from tests.helpers import wait_until
+from tests.helpers.live.hubs import secret_file
+from tests.helpers.waiting import wait_until
 from tests.integration.health.test_http_connections import HALF, clients
-from tests.integration.hubs import secret_file
 
 LIMIT_SECONDS = 60
 SERVED = re.compile(r"live views are served url=(\S+)")

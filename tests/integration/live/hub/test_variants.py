@@ -12,7 +12,7 @@ import redis.asyncio
 from streams_app.live.core.state import ShardHead
 from streams_app.settings import LiveView
 from tests.conftest import Names, RedisServer
-from tests.integration.hubs import RunningHub, running_hub
+from tests.helpers.live.hubs import RunningHub, running_hub
 from tests.integration.live.hub import test_access as access
 from tests.integration.live.hub import test_polling as of_polling
 from tests.simulation.mutants import Mutant

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 from streams_app.live.hub.tokens import COOKIE, signed
 from streams_app.settings import LiveView
-from tests.integration.hubs import SECRET, RunningHub, now_ms
+from tests.helpers.live.hubs import SECRET, RunningHub, now_ms
 
 NEWS = LiveView(name="news", kind="list", source="t", page="p", expiry="1m", show=3, public=True)
 SUPPORTERS = LiveView(name="supporters", kind="count", source="t", page="p", expiry="1m", public=True)

@@ -18,10 +18,10 @@ from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError, ReadStore, Repair
 from streams_app.read_store.opensearch.documents import document_id
-from tests.helpers import wait_until
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import P0, write
+from tests.helpers.waiting import wait_until
 from tests.integration.conftest import searching
-from tests.integration.searching import Search
-from tests.integration.stores import P0, write
 from tests.servers.http_front import http_front
 from tests.servers.opensearch import OpenSearch
 from tests.servers.tls import Authority

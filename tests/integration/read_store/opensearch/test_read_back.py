@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streams_app.read_store.core.merge import Cell, CellChange
-from tests.integration.searching import Search
-from tests.integration.stores import write
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import write
 
 
 async def test_pages_have_every_cell_of_one_fold_once_in_key_order(search: Search) -> None:

@@ -24,11 +24,12 @@ from streams_app.read_store.opensearch.connection import OpenSearchClient
 from streams_app.read_store.opensearch.indices import WriteBlock
 from streams_app.read_store.opensearch.store import SWITCH_MS
 from streams_app.read_store.registry import open_rebuilding
-from tests.helpers import produce, wait_until
-from tests.integration.commands import run
-from tests.integration.searching import Search
-from tests.integration.site import LIMIT_SECONDS, Stage
-from tests.integration.stores import P0, write
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import produce
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import P0, write
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Stage
 from tests.servers.opensearch import OpenSearch
 
 pytestmark = pytest.mark.timeout(200)

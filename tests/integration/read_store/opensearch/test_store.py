@@ -7,8 +7,8 @@ import pytest
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointStep, Counts
-from tests.integration.searching import Search
-from tests.integration.stores import P0, write
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import P0, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

@@ -11,8 +11,8 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts
-from tests.integration.searching import Search
-from tests.integration.stores import write
+from tests.helpers.read_store.searching import Search
+from tests.helpers.read_store.stores import write
 
 LIKES = Cell("f", "a", "likes")
 

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, closing, suppress
 import pytest
 
 from streams_app.embedded.ports import LOOPBACK, free_port
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.searching import Search
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, unhelpful_lines
+from tests.helpers.cli.commands import run
+from tests.helpers.read_store.searching import Search
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Stage, metric, unhelpful_lines
 from tests.servers.opensearch import OpenSearch
 
 pytestmark = pytest.mark.timeout(200)

@@ -13,8 +13,8 @@ from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError
 from streams_app.read_store.registry import open_store
 from streams_app.settings import ReadStoreSettings
-from tests.helpers import wait_until
-from tests.integration.stores import P0, Postgres, write
+from tests.helpers.read_store.stores import P0, Postgres, write
+from tests.helpers.waiting import wait_until
 from tests.servers.postgresql import PostgreSQL
 
 LIKES = Cell("f", "a", "likes")

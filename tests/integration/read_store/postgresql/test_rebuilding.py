@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.compared import Compared
-from tests.integration.site import Stage
+from tests.helpers.worker.site import Stage
+from tests.integration.read_store.compared import Compared
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, wait_until
-from tests.integration.reading import LIMIT_SECONDS, PARTITIONS, PostgresReading
-from tests.integration.stores import Postgres
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.read_store.stores import Postgres
+from tests.helpers.waiting import wait_until
+from tests.integration.read_store.reading import LIMIT_SECONDS, PARTITIONS, PostgresReading
 
 COPY = """
 CREATE TABLE cells_copy AS TABLE cells;

@@ -9,8 +9,8 @@ from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
-from tests.integration.compared import FOLD, Compared, folded
-from tests.integration.site import Stage
+from tests.helpers.worker.site import Stage
+from tests.integration.read_store.compared import FOLD, Compared, folded
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -16,9 +16,10 @@ from streams_app.read_store.core.store import Counts
 from streams_app.read_store.postgresql.store import MAX_KEY_BYTES, PostgresStore
 from streams_app.settings import ReadStoreSettings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, wait_until
-from tests.integration.reading import PARTITIONS, PostgresReading
-from tests.integration.stores import P0, Postgres, write
+from tests.helpers.kafka.topics import create_topics
+from tests.helpers.read_store.stores import P0, Postgres, write
+from tests.helpers.waiting import wait_until
+from tests.integration.read_store.reading import PARTITIONS, PostgresReading
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.tls import Authority
 from tests.servers.tls_front import tls_front

@@ -19,9 +19,9 @@ from streams_app.read_store.core.store import Counts
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
-from tests.integration.stores import P0, sync_on, write
-from tests.manual_clock import ManualClock
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.read_store.stores import P0, sync_on, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 SUM = "SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY account_id, metric"

@@ -23,12 +23,13 @@ from streams_app.read_store.sync.dead_letters import StoreDeadLetterWriter
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, produce, read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.reading import PARTITIONS, Member, PostgresReading
-from tests.integration.stores import P0, Postgres, StoreHarness, sync_on
-from tests.manual_clock import ManualClock
-from tests.records import Raw
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.records import Raw
+from tests.helpers.kafka.topics import create_topics, produce, read_topic
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.read_store.stores import P0, Postgres, StoreHarness, sync_on
+from tests.helpers.waiting import wait_until
+from tests.integration.read_store.reading import PARTITIONS, Member, PostgresReading
 
 LIMIT_SECONDS = 60
 

@@ -11,9 +11,9 @@ import pytest
 from streams_app.health.metrics import Metrics
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
-from tests.integration.stores import P0, StoreHarness, sync_on
-from tests.manual_clock import ManualClock
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.read_store.stores import P0, StoreHarness, sync_on
 
 
 def folded(offset: int, names: Any, version: int, group: str = "a") -> Raw:

@@ -18,8 +18,9 @@ from streams_app.kafka.group_member import POLL_SECONDS
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.processor import StoreProcessors
 from tests.conftest import KafkaServer, Names
-from tests.helpers import admin_of, create_topics, delete_topic, wait_until
-from tests.integration.reading import LIMIT_SECONDS, PARTITIONS, Member, Reading
+from tests.helpers.kafka.topics import admin_of, create_topics, delete_topic
+from tests.helpers.waiting import wait_until
+from tests.integration.read_store.reading import LIMIT_SECONDS, PARTITIONS, Member, Reading
 
 pytestmark = pytest.mark.timeout(200)
 

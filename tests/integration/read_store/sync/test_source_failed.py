@@ -21,10 +21,10 @@ from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, read_topic
-from tests.integration.stores import P0, Sqlite, sync_on
-from tests.manual_clock import ManualClock
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
+from tests.helpers.kafka.topics import create_topics, read_topic
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.read_store.stores import P0, Sqlite, sync_on
 
 LIMIT_SECONDS = 60
 

@@ -17,10 +17,10 @@ from streams_app.embedded.ports import LOOPBACK
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import StoreSync
+from tests.helpers.kafka.records import Raw
+from tests.helpers.read_store.stores import P0, Postgres, SqlHarness, Sqlite, StoreHarness
 from tests.integration.conftest import CELLS, OTHERS
 from tests.integration.read_store.sync.test_folded_records import folded, sync_of
-from tests.integration.stores import P0, Postgres, SqlHarness, Sqlite, StoreHarness
-from tests.records import Raw
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,8 +13,9 @@ from streams_app.health.metrics import Metrics
 from streams_app.subscribers.declaration.received import Received, Reject, Retry
 from streams_app.subscribers.declaration.retries import Retries
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import produce, wait_until
-from tests.integration.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
+from tests.helpers.kafka.topics import produce
+from tests.helpers.subscribers.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -25,7 +26,7 @@ KILLED = """
 import asyncio, os, sys
 import redis.asyncio
 from streams_app.subscribers.state.keys import SubscriberKeys
-from tests.integration.subscribing import member_of, settings_of
+from tests.helpers.subscribers.subscribing import member_of, settings_of
 
 app_id, bootstrap, topic, redis_url, ledger_path, offset = sys.argv[1:]
 known = SubscriberKeys(app_id, "ship", topic, 0).state[1]

@@ -12,9 +12,10 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.subscribers.declaration.received import Received
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import admin_of, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage
-from tests.integration.subscribing import Shop
+from tests.helpers.kafka.topics import admin_of
+from tests.helpers.subscribers.subscribing import Shop
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Stage
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]
 

@@ -7,10 +7,11 @@ import redis.asyncio
 from aiokafka.admin import NewPartitions
 
 from tests.conftest import KafkaServer
-from tests.helpers import admin_of, create_topics, produce, wait_until
-from tests.integration.commands import run
-from tests.integration.orders import CATALOGUE, THANK, Orders
-from tests.integration.site import LIMIT_SECONDS
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import admin_of, create_topics, produce
+from tests.helpers.subscribers.orders import CATALOGUE, THANK, Orders
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -13,8 +13,8 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.subscribers.declaration.received import Received
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import wait_until
-from tests.integration.subscribing import LIMIT_SECONDS, Paid, Shop
+from tests.helpers.subscribers.subscribing import LIMIT_SECONDS, Paid, Shop
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,10 +11,10 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.kafka.producer import AckedProducer
 from streams_app.reasons import Reason
 from streams_app.settings import KafkaSettings
-from tests.helpers import wait_until
-from tests.integration.orders import CATALOGUE, Orders
-from tests.integration.site import LIMIT_SECONDS
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
+from tests.helpers.subscribers.orders import CATALOGUE, Orders
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.checker import event
-from tests.helpers import wait_until
-from tests.integration.commands import run
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Site
+from tests.helpers.cli.commands import run
+from tests.helpers.folding.checker import event
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 from tests.integration.subscribers.running.test_worker import declared
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -18,8 +18,9 @@ from streams_app.health.status import Status
 from streams_app.subscribers.declaration.received import Received, Reject, Retry
 from streams_app.subscribers.declaration.retries import Retries
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, delete_topic, wait_until
-from tests.integration.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
+from tests.helpers.kafka.topics import create_topics, delete_topic
+from tests.helpers.subscribers.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(200)
 

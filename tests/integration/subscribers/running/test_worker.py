@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import produce, read_topic, wait_until
-from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.helpers.cli.commands import run
+from tests.helpers.kafka.topics import produce, read_topic
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.site import LIMIT_SECONDS, Site
+from tests.helpers.worker.workers import WorkerProcess
 from tests.servers.cache import ROOT
-from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from streams_app.delivery.batch import Batch
 from streams_app.folding.agents.processor import BatchQueue
-from tests.ownership import batch
+from tests.helpers.delivery.ownership import batch
 
 
 class Watched(list[Any]):

@@ -14,7 +14,7 @@ from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.settings import Settings
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period="10s")
 SETTINGS = Settings(app_id="a", folds=(FOLD,))

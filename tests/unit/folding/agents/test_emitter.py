@@ -17,8 +17,8 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
-from tests.helpers import turns_of_loop
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.waiting import turns_of_loop
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
 NOW_MS = 50_000

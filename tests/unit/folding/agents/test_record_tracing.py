@@ -17,7 +17,7 @@ from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.core.record import SealedGroup
 from streams_app.tracing.spans import Tracing
-from tests.spans import GARBAGE, Spans, ids_of, trace_parent
+from tests.helpers.tracing.spans import GARBAGE, Spans, ids_of, trace_parent
 
 SHARD = "f", TP("t", 0)
 A, B = TEXT_TAG + b"a", TEXT_TAG + b"b"

@@ -14,7 +14,7 @@ from streams_app.folding.core.chunks import (
     MAX_WIDE_RUNS,
 )
 from streams_app.folding.core.event import FoldEvent
-from tests.scripts import chunks_of
+from tests.helpers.folding.scripts import chunks_of
 
 
 @pytest.mark.parametrize("keeps_values", [True, False])

@@ -23,7 +23,7 @@ from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard.outbox import ranges_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import INFO_FIELD
-from tests.scripts import EPOCH, PARTITIONS, chunks_of
+from tests.helpers.folding.scripts import EPOCH, PARTITIONS, chunks_of
 
 NOW = 10_000
 GROUPS = [b"sa", b"sb", b"sc", b"j1", b"s1"]

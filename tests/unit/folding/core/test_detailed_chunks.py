@@ -21,7 +21,7 @@ from streams_app.folding.core.run_splitting import split_runs
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 TIME = RangeTime(10**12, None)
 

@@ -15,7 +15,7 @@ from streams_app.folding.reading.fast import FastKeptReader
 from streams_app.folding.reading.reader import EventReader
 from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
-from tests.records import Raw, kept
+from tests.helpers.kafka.records import Raw, kept
 
 
 def fold(**options: Any) -> Fold:

@@ -17,7 +17,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.names import NameSet, mask_of, names_of_mask, shared_names, shared_names_of_bytes, size_of
 from streams_app.folding.store.arguments import GroupPacker
-from tests.scripts import chunks_of
+from tests.helpers.folding.scripts import chunks_of
 
 BOUNDS = Bounds(10, 10_000, max_changed=100, sessions=True)
 texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from streams_app.folding.core.closing import REASONS
 from streams_app.folding.core.kept_events import packed_events
 from streams_app.folding.core.record import MAX_RECORD_BYTES, RecordShape, SealedGroup, render
-from tests.records import kept
-from tests.reference import RECORD_SCHEMA, with_reasons
+from tests.checkout.reference import RECORD_SCHEMA, with_reasons
+from tests.helpers.kafka.records import kept
 
 SCHEMA = json.loads((files("streams_app") / "folded-record.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -34,7 +34,7 @@ def test_schema_is_a_valid_json_schema() -> None:
 def test_schema_lists_the_reasons_of_the_code() -> None:
     text = RECORD_SCHEMA.read_text("utf-8")
 
-    assert with_reasons(text) == text, "run `make docs`, which is `python -m tests.reference`"
+    assert with_reasons(text) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
     assert [*REASONS] == SCHEMA["properties"]["fold"]["properties"]["reason"]["enum"]
 
 

@@ -12,7 +12,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 from streams_app.folding.core.run_splitting import split_runs
-from tests.shapes import bounds_of_a_fold
+from tests.helpers.folding.shapes import bounds_of_a_fold
 
 histories = st.lists(
     st.tuples(st.integers(0, 25), st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3)),

@@ -17,7 +17,7 @@ from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import GroupSample
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import SealedGroup
-from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, SECOND, added, bounds, cut, log_of
+from tests.unit.folding.core.sampled import BOUNDS_MS, DAY, GROUPS, LATE, SECOND, added, bounds, cut, log_of
 
 
 def closed_ms(record: SealedGroup, of: Bounds) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streams_app.folding.core.chunks import PAUSE_MS
 from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import GroupSample
-from tests.sampled import BOUNDS_MS, DAY, GROUPS, SECOND, added, bounds, cut, log_of, recomputed
+from tests.unit.folding.core.sampled import BOUNDS_MS, DAY, GROUPS, SECOND, added, bounds, cut, log_of, recomputed
 
 times = st.one_of(st.integers(-20 * SECOND, 40 * SECOND), st.sampled_from([0, 1, 999, 1_000, 1_001, 2_000, 10_000, 10_001, DAY]))
 

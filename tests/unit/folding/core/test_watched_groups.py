@@ -11,7 +11,7 @@ import pytest
 from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import MAX_GROUPS, GroupSample, ObservedGroups
 from streams_app.folding.core.record import SealedGroup
-from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed
+from tests.unit.folding.core.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed
 
 
 def many(seed: int, groups: int, sample: GroupSample) -> tuple[list[Event], list[ObservedGroups]]:

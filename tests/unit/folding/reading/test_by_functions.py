@@ -23,8 +23,8 @@ from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import pack
 from streams_app.settings import Limits
-from tests.records import Raw
-from tests.scripts import chunks_of
+from tests.helpers.folding.scripts import chunks_of
+from tests.helpers.kafka.records import Raw
 
 BOUNDS = Bounds(1_000, 60_000)
 EVENT = b'{"g":"a","m":{"x":1}}'

@@ -15,7 +15,7 @@ from streams_app.folding.reading.fast import KNOWN_GROUPS_MAX, FastReader, is_us
 from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
 from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 LIMITS = Limits(value_bytes=400, key_bytes=12, names_per_event=3, name_bytes=6)
 

@@ -19,7 +19,7 @@ from streams_app.folding.reading.reader import DecodedRange
 from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
 from streams_app.testing import FoldTester
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 SOURCE = {"connector": "postgresql", "table": "orders", "lsn": 24023128}
 

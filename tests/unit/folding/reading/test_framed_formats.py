@@ -17,8 +17,8 @@ from streams_app.schemas.cache import NotFetchedError, SchemaCache
 from streams_app.schemas.framing import framed
 from streams_app.settings import Limits
 from streams_app.testing import FoldTester
-from tests.records import Raw
-from tests.schemas import avro, schema_cache
+from tests.helpers.kafka.records import Raw
+from tests.helpers.schemas.schemas import avro, schema_cache
 
 VALUE = avro(1, {"id": "a", "m": {"x": 1}})
 

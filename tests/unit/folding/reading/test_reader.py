@@ -17,7 +17,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RangeFaults, decode_all
 from streams_app.folding.reading.readers import reader_of
 from streams_app.settings import Limits
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 LIMITS = Limits(value_bytes=200, key_bytes=10, names_per_event=3, name_bytes=8)
 

@@ -6,7 +6,7 @@ import pytest
 
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.reading.replay_routing import REPLAY_HEADER, RoutedRange, replay_target
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 
 def replayed_record(destination: bytes | None) -> Raw:

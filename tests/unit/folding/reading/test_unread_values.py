@@ -18,7 +18,7 @@ from streams_app.schemas.framing import FIRST_MESSAGE, framed
 from streams_app.schemas.protobuf import ProtobufSchema
 from streams_app.schemas.schema import SchemaDefinition, parsed
 from streams_app.settings import Limits
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 DAY = {"type": "int", "logicalType": "date"}
 EVENT = {

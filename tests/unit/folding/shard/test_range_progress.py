@@ -17,7 +17,7 @@ from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.shard.range_progress import ChunkProgress
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import INFO_FIELD
-from tests.scripts import BOUNDS, EPOCH, PARTITIONS, SESSIONS, chunk_of
+from tests.helpers.folding.scripts import BOUNDS, EPOCH, PARTITIONS, SESSIONS, chunk_of
 
 EACH = replace(BOUNDS, max_events=1)
 PACKING = GroupPacker(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)

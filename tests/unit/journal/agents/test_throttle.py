@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.journal.agents.throttle import BACKLOG_RECORDS, LIMIT_MS, PAUSE_FACTOR, FilingThrottle
-from tests.virtual_loop import LoopClock, in_no_time
+from tests.helpers.virtual_loop import LoopClock, in_no_time
 
 CHUNK_SECONDS = 0.01
 MANY = BACKLOG_RECORDS + 1

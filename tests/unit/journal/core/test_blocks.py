@@ -19,8 +19,8 @@ from streams_app.journal.core.entry import MAX_VALUE_BYTES, UNKEYED, Row, row_of
 from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
-from tests.records import Raw
-from tests.schemas import avro, schema_cache
+from tests.helpers.kafka.records import Raw
+from tests.helpers.schemas.schemas import avro, schema_cache
 
 KEYS = st.binary(max_size=4) | st.sampled_from([b"", b"\0", b"\0\xff", b"a\0", b"a", b"a\0\xff", b"\xff\xff"])
 OFFSETS = st.integers(0, 2**53)

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from streams_app.kafka.patches import fetch_times
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
 
 TP = TopicPartition("t", 0)
 

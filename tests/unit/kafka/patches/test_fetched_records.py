@@ -22,8 +22,8 @@ from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.record_batches import RecordBatches, use_record_batches
 from streams_app.kafka.patches.records import FetchedRecords
 from streams_app.settings import KafkaSettings
-from tests.helpers import OddName
-from tests.records import batch, marker
+from tests.helpers.kafka.records import batch, marker
+from tests.helpers.kafka.topics import OddName
 
 COMPRESSIONS = {"none": 0, "gzip": 1}
 

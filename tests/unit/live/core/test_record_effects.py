@@ -17,7 +17,7 @@ from streams_app.live.core.record_effects import Put, Removal, ViewRule, definit
 from streams_app.live.core.state import Item
 from streams_app.settings import LiveView
 from streams_app.testing.views import SentEvent
-from tests.schemas import avro, schema_cache
+from tests.helpers.schemas.schemas import avro, schema_cache
 
 NOW_MS = 1_700_000_000_000
 

@@ -17,7 +17,7 @@ from streams_app.read_store.sqlite.source import SqliteSource
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.store_sync import parts_of
 from streams_app.settings import ReadStoreSettings
-from tests.records import Raw
+from tests.helpers.kafka.records import Raw
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 SUM = """

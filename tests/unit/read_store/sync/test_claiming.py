@@ -12,7 +12,7 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.errors import NewerFormatError
 from streams_app.read_store.core.store import format_of, former_end_of
 from streams_app.read_store.sync.processor import start_offset
-from tests.store_processor import P0, Store, claim_of, opened
+from tests.unit.read_store.sync.store_processor import P0, Store, claim_of, opened
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import MAX_RECORDS
-from tests.helpers import wait_until
-from tests.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
+from tests.helpers.waiting import wait_until
+from tests.unit.read_store.sync.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
 
 
 @pytest.fixture

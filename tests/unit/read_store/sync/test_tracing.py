@@ -15,8 +15,8 @@ from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import SyncResult
 from streams_app.read_store.sync.traced import SyncOnce, traced
 from streams_app.tracing.spans import Tracing
-from tests.records import Raw
-from tests.spans import GARBAGE, Spans, trace_parent
+from tests.helpers.kafka.records import Raw
+from tests.helpers.tracing.spans import GARBAGE, Spans, trace_parent
 
 STEP = CheckpointStep(TP("folded", 3), 0, 9)
 

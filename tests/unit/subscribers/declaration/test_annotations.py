@@ -11,7 +11,7 @@ import pytest
 
 from streams_app import Received, subscriber
 from streams_app.errors import ConfigurationError
-from tests.shop import OrderPaid, ParcelSent, order_paid
+from tests.helpers.events.shop import OrderPaid, ParcelSent, order_paid
 
 
 class HasId(Protocol):

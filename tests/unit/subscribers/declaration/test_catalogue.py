@@ -10,7 +10,7 @@ import pytest
 
 from streams_app import Catalogue, Event, Received, subscriber
 from streams_app.errors import ConfigurationError
-from tests.shop import OrderPaid, catalogue, order_paid, parcel_sent, recompute, ship
+from tests.helpers.events.shop import OrderPaid, catalogue, order_paid, parcel_sent, recompute, ship
 
 other_paid = Event("order.paid", OrderPaid, description="Another one.", keyed_by=None)
 

@@ -13,7 +13,7 @@ from streams_app import Received, Reject, Retries, Retry, records_of, subscriber
 from streams_app.errors import ConfigurationError
 from streams_app.formatting import duration_text
 from streams_app.subscribers.declaration.subscriber import Rate
-from tests.shop import AccountChanged, OrderPaid, RateLimited, UnknownAccount, order_paid, recompute, ship
+from tests.helpers.events.shop import AccountChanged, OrderPaid, RateLimited, UnknownAccount, order_paid, recompute, ship
 
 HOUR_MS = 3_600_000
 PAID = Received(data=OrderPaid("o1", 500), id="e1")

@@ -15,7 +15,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscriber import Rate, Subscriber
 from streams_app.subscribers.declaration.subscription import subscriptions_of
-from tests.shop import SETTINGS, OrderPaid, catalogue, recompute, resources
+from tests.helpers.events.shop import SETTINGS, OrderPaid, catalogue, recompute, resources
 
 
 @pytest.fixture
@@ -45,14 +45,17 @@ def test_settings_name_a_catalogue(file: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "fault"),
     [
-        ("tests.shop:order_paid", "events.catalogue: tests.shop:order_paid is of type Event, not Catalogue"),
-        ("tests.shop:catalog", "events.catalogue: the module 'tests.shop' has no 'catalog'"),
+        (
+            "tests.helpers.events.shop:order_paid",
+            "events.catalogue: tests.helpers.events.shop:order_paid is of type Event, not Catalogue",
+        ),
+        ("tests.helpers.events.shop:catalog", "events.catalogue: the module 'tests.helpers.events.shop' has no 'catalog'"),
         ("tests.no_shop:catalogue", "events.catalogue: there is no module 'tests.no_shop'"),
     ],
 )
 def test_invalid_catalogue_is_reported(file: Path, place: str, fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        catalogue_of(load(file, before=SETTINGS.replace("tests.shop:catalogue", place)))
+        catalogue_of(load(file, before=SETTINGS.replace("tests.helpers.events.shop:catalogue", place)))
 
     assert caught.value.faults[0].startswith(fault)
 

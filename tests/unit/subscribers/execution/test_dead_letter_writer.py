@@ -15,7 +15,7 @@ from streams_app.subscribers.declaration.replayed_event import OriginalPosition,
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import dead_lettering
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 PAID = TP("orders", 3)
 REPLAYS = TP("shop.again", 0)

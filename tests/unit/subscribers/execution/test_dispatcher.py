@@ -19,7 +19,7 @@ from streams_app.subscribers.execution.dispatcher import FEWEST_AHEAD, SOON_ROUN
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.status import PartitionStatus
-from tests.virtual_loop import LoopClock, in_no_time
+from tests.helpers.virtual_loop import LoopClock, in_no_time
 
 PATIENCE_MS = 60_000
 LIMIT_SECONDS = 60

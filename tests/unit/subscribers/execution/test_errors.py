@@ -8,7 +8,7 @@ import pytest
 
 from streams_app import Received, Retries, Retry
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid, seen_by, subscribed
+from tests.helpers.subscribers.kit import Paid, paid, seen_by, subscribed
 
 
 class TextlessError(Exception):

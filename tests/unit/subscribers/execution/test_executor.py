@@ -17,9 +17,9 @@ from streams_app.clock import SystemClock
 from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
-from tests.helpers import wait_until
-from tests.manual_clock import ManualClock
-from tests.virtual_loop import LoopClock, in_no_time
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.virtual_loop import LoopClock, in_no_time
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 

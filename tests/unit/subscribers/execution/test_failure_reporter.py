@@ -11,7 +11,7 @@ from streams_app import Received, Reject, Retries, Retry, subscriber
 from streams_app.formatting import compact_duration
 from streams_app.subscribers.execution.retry_decision import delay_ms
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid
+from tests.helpers.subscribers.kit import Paid, paid
 
 
 def failure_lines(caplog: pytest.LogCaptureFixture) -> list[str]:

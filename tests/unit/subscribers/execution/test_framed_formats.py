@@ -19,7 +19,7 @@ from streams_app.settings import Limits
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.testing import SubscriberTester
-from tests.schemas import avro, schema_cache
+from tests.helpers.schemas.schemas import avro, schema_cache
 
 
 class Changed(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from streams_app.subscribers.execution.async_executor import AsyncExecutor, User
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.loop_monitor import LoopMonitor
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 

@@ -11,7 +11,7 @@ from streams_app.events.headers import Headers
 from streams_app.settings import EventsSettings, Limits, Settings
 from streams_app.subscribers.execution.in_flight_event import HEADER_BYTES, sizes_of
 from streams_app.testing import SubscriberTester
-from tests.kit import paid, seen_by, subscribed
+from tests.helpers.subscribers.kit import paid, seen_by, subscribed
 
 
 def test_record_size_counts_key_value_and_headers_including_empty_ones() -> None:

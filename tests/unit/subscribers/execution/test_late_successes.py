@@ -16,7 +16,7 @@ from streams_app.local import LocalEvents
 from streams_app.local.member import LocalMember
 from streams_app.subscribers.declaration.subscriber import Subscriber
 from streams_app.subscribers.running.processor import SubscriberProcessor
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 

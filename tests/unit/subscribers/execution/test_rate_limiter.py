@@ -20,8 +20,8 @@ from streams_app.subscribers.state.keys import rate_key
 from streams_app.subscribers.state.store import RateStore
 from streams_app.subscribers.state.token_bucket import TokenBucket, bucket_of, leased
 from streams_app.testing import SubscriberTester
+from tests.helpers.virtual_loop import LoopClock, in_no_time
 from tests.unit.subscribers.execution.test_dispatcher import Partition
-from tests.virtual_loop import LoopClock, in_no_time
 
 SECOND_US = 1_000_000
 RATE = Rate(50, 1_000)

@@ -20,7 +20,7 @@ from streams_app.subscribers.declaration.replayed_event import (
     replay_topic,
 )
 from streams_app.subscribers.execution.decoding import DecodedRecord, decode_of
-from tests.shop import ship
+from tests.helpers.events.shop import ship
 
 REPLAYS_TOPIC = replay_topic("social")
 ORIGIN = OriginalPosition(TP("orders", 3), 1041, 1_700_000_000_000)

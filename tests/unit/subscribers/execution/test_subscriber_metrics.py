@@ -37,8 +37,8 @@ from streams_app.subscribers.execution.subscriber_metrics import (
     attempted,
 )
 from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
-from tests.helpers import wait_until
-from tests.manual_clock import ManualClock
+from tests.helpers.manual_clock import ManualClock
+from tests.helpers.waiting import wait_until
 
 NOW_MS = 1_700_000_000_000
 FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")

@@ -20,9 +20,9 @@ from streams_app.subscribers.execution.failure_reporter import _raised_at
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
 from streams_app.subscribers.execution.traced import SWEEP_MS, traced
 from streams_app.tracing.spans import Tracing
-from tests.helpers import wait_until
-from tests.kit import Paid, subscribed
-from tests.spans import GARBAGE, Spans, ids_of, parent_of, trace_parent
+from tests.helpers.subscribers.kit import Paid, subscribed
+from tests.helpers.tracing.spans import GARBAGE, Spans, ids_of, parent_of, trace_parent
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 KINDS = ["async", "thread"]

@@ -14,7 +14,7 @@ from streams_app.subscribers.state.keys import SubscriberKeys
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid, subscribed
+from tests.helpers.subscribers.kit import Paid, paid, subscribed
 
 BEFORE = ["o1", "o2", "o3"]
 AWAY = ["o4", "o5"]

@@ -6,7 +6,7 @@ from streams_app import Received
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid, subscribed
+from tests.helpers.subscribers.kit import Paid, paid, subscribed
 
 
 def test_events_below_the_former_offset_are_repeated_even_if_the_next_owner_dies_at_once() -> None:

@@ -23,7 +23,7 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.settings import EventsSettings
 from streams_app.subscribers.running import subscribers as running
 from streams_app.subscribers.running.subscribers import NOT_ENTERED, Subscribers
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 20
 

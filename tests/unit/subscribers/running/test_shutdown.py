@@ -10,7 +10,7 @@ from streams_app import Received
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
 from streams_app.subscribers.running.processor import RELEASE_SECONDS
 from streams_app.testing import SubscriberTester
-from tests.kit import Paid, paid, subscribed
+from tests.helpers.subscribers.kit import Paid, paid, subscribed
 
 GRACE_SECONDS = 15.0
 

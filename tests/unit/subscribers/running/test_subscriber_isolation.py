@@ -9,7 +9,7 @@ import msgspec
 
 from streams_app import Catalogue, Event, Received, subscriber
 from streams_app.local import LocalEvents
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
 SOON_SECONDS = 5

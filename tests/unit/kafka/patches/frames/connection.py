@@ -12,7 +12,7 @@ from typing import Any
 from aiokafka.conn import AIOKafkaProtocol
 
 from streams_app.kafka.patches.frames import Frames, ReceivingLoop
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 
 MEGABYTE = 1024 * 1024
 LIMIT_SECONDS = 60

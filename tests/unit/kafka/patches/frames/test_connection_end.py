@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams_app.kafka.patches.frames import ReceivingLoop
-from tests.helpers import wait_until
+from tests.helpers.waiting import wait_until
 from tests.unit.kafka.patches.frames.connection import LIMIT_SECONDS, MEGABYTE, Connection, framed, run, works_with_large_replies
 
 

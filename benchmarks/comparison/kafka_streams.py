@@ -1,0 +1,112 @@
+"""What Kafka Streams does with bursts of events, and what a fold does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.comparison.cases import Cases, numbers, send, tester
+from streams_app import Fold
+from streams_app.fold import QuietPeriod
+from streams_app.testing import FoldTester
+
+SESSIONS = "https://kafka.apache.org/42/javadoc/org/apache/kafka/streams/kstream/SessionWindows.html"
+SUPPRESSED = "https://kafka.apache.org/42/javadoc/org/apache/kafka/streams/kstream/Suppressed.html"
+SESSION_SOURCE = (
+    "https://github.com/apache/kafka/blob/trunk/streams/src/main/java/org/apache/kafka/streams/kstream/internals/"
+    "KStreamSessionWindowAggregate.java"
+)
+KAFKA_PULL = "https://github.com/apache/kafka/pull"
+
+CASES = Cases("Kafka Streams")
+
+
+def sessions_of(*times: int, gap: str = "5ms", **options: Any) -> list[list[int]]:
+    """The times of the events of each record, by a fold with ``backlog = "sessions"``."""
+    kit = tester(gap, backlog="sessions", **options)
+    begin_ms = kit.now_ms - 1_000_000
+    kit.catch_up([(begin_ms + at, {"key": "a", "n": at}) for at in times])
+    kit.advance("1h")
+    return numbers(kit)
+
+
+@CASES.add(
+    "two sessions", SESSIONS, "with a gap of 5, events at 10, 12 and 20 are two sessions", "same",
+    '`backlog = "sessions"`; live traffic by arrival',
+)  # fmt: skip
+def _() -> None:
+    assert [[10, 12], [20]] == sessions_of(10, 12, 20)
+
+
+@CASES.add(
+    "an event between two sessions", SESSIONS, "at 16 after these: all four become one session", "differs",
+    "it belongs to the session of 20: a late event has the newest time so far, and sessions are never merged",
+)  # fmt: skip
+def _() -> None:
+    assert [[10, 12], [20, 16]] == sessions_of(10, 12, 20, 16)
+
+
+@CASES.add("exactly the gap apart", SESSION_SOURCE, "one session", "same", "one group, also by arrival")
+def _() -> None:
+    live = tester("5m")
+    send(live, 1, 2, every="5m")
+    live.advance("6m")
+
+    assert ([[10, 15]], [[1, 2]]) == (sessions_of(10, 15), numbers(live))
+
+
+@CASES.add(
+    "an event after the grace period", f"{KAFKA_PULL}/10926", "dropped", "differs",
+    "never dropped: it is folded with the newest time of its partition",
+)  # fmt: skip
+def _() -> None:
+    assert [[10], [100, 11]] == sessions_of(10, 100, 11)
+
+
+@CASES.add(
+    "one result per session", SUPPRESSED, "by default a result per update; the final one alone with `suppress`",
+    "same", "one record per group, as with `suppress(untilWindowCloses)`",
+)  # fmt: skip
+def _() -> None:
+    assert [list(range(20))] == sessions_of(*range(20))
+
+
+@CASES.add(
+    "silence of the whole partition", "https://www.conduktor.io/kafka-streams/suppress-not-emitting",
+    "`suppress` emits nothing until a later event moves the stream time", "differs",
+    "the wall clock closes groups once the partition has been read to its end",
+)  # fmt: skip
+def _() -> None:
+    assert [[10]] == sessions_of(10)
+
+
+@CASES.add(
+    "a gap that depends on the event",
+    "https://cwiki.apache.org/confluence/display/KAFKA/KIP-362:+Support+dynamic+gap+session+window",
+    "proposed in 2018, under discussion", "differs",
+    '`quiet_period = {field = "wait", default = "15m", at_most = "1h"}`: the last event of the group decides',
+)  # fmt: skip
+def _() -> None:
+    kit = FoldTester(
+        Fold(
+            name="f", source="s", group_key="key", keep="events",
+            quiet_period=QuietPeriod(field="wait", default="15m", at_most="1h"),
+        )
+    )  # fmt: skip
+    kit.send({"key": "a", "n": 1})
+    kit.send({"key": "b", "n": 2, "wait": "5m"})
+
+    kit.advance("6m")
+    assert [[2]] == numbers(kit)
+    kit.advance("10m")
+    assert [[2], [1]] == numbers(kit)
+
+
+@CASES.add(
+    "an event without a key", SESSION_SOURCE, "skipped, with a warning", "differs",
+    "a dead letter, which can be replayed",
+)  # fmt: skip
+def _() -> None:
+    kit = tester(group_key="@key")
+    kit.send({"n": 1}, key=None)
+
+    assert ["no-group"] == [letter.reason for letter in kit.dead_letters]

@@ -1,0 +1,199 @@
+"""Write the tables of docs/ that the code determines, and the reasons in the schema of records. ``make docs``.
+
+The single source is the help of a command, the docstring below the field of a setting, the help and advice of a metric. Each
+table is between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; the text around them is written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from benchmarks.comparison import page
+from streams_app.cli import group
+from streams_app.folding.core import closing
+from streams_app.folding.store.replies import CAUSES
+from streams_app.health.metric_table import METRICS
+from streams_app.reasons import REASONS
+from streams_app.settings import Settings
+from tests.checkout import rooms
+
+ROOT: Final = Path(__file__).parents[2]
+REFERENCE: Final = ROOT / "docs" / "reference.md"
+RECORD_SCHEMA: Final = ROOT / "streams_app" / "folded-record.schema.json"
+DERIVED: Final = {
+    "folds.<name>.output": '`"<source>.<name>"`',
+    "folds.<name>.dead_letters": '`"<source>.dead"`',
+    "read_stores.<name>.dead_letters": '`"<app_id>.read-store.<name>.dead"`',
+    "live.<name>.dead_letters": '`"<app_id>.live.dead"`',
+}
+"""Defaults that are derived from other settings."""
+
+SHARED: Final = ("config", "app")
+"""Options of nearly every command, which are described once."""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    names = list(head)
+    lines = [f"| {' | '.join(cell.replace('|', f'{chr(92)}|') for cell in row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(names)} |", f"|{'---|' * len(names)}", *lines])
+
+
+# Commands
+
+
+def commands(parent: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every executable command with its words, in the order of the help."""
+    for name in list(parent.commands) or parent.list_commands(click.Context(parent)):
+        command = parent.get_command(click.Context(parent), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{words} {name}")
+        else:
+            yield f"{words} {name}", command
+
+
+def _help(command: click.Command) -> list[str]:
+    r"""Return the paragraphs of a help; those that begin with ``\b`` are preformatted."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    return [
+        f"```\n{textwrap.dedent(one[2:]).strip()}\n```" if one.startswith("\b") else " ".join(one.split()) for one in paragraphs
+    ]
+
+
+def _options(command: click.Command, wanted: Callable[[str | None], bool]) -> list[tuple[str, str]]:
+    context = click.Context(command)
+    records = [one.get_help_record(context) for one in command.params if isinstance(one, click.Option) and wanted(one.name)]
+    return [(f"`{record[0]}`", record[1].replace("<", "\\<")) for record in records if record]
+
+
+def command_sections() -> str:
+    """Return a table of all commands, their common options, and each command with its own options."""
+    found = dict(commands(group, "streams-app"))
+    parts = [
+        table(("command", "does"), ((f"[`{words}`](#{words.replace(' ', '-')})", _help(one)[0]) for words, one in found.items()))
+    ]
+    parts.append("Options of every command but `demo`:")
+    parts.append(table(("option", "what it is"), _options(found["streams-app worker"], lambda name: name in SHARED)))
+    for words, command in found.items():
+        arguments = " ".join(one.make_metavar(click.Context(command)) for one in command.params if isinstance(one, click.Argument))
+        call = f"\n\nCall: `{words} {arguments}`" if arguments else ""
+        parts.append(f"### {words}\n\n" + "\n\n".join(_help(command)) + call)
+        if own := _options(command, lambda name: name not in SHARED):
+            parts.append(table(("option", "what it is"), own))
+    return "\n\n".join(parts)
+
+
+# Settings
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring below each field. Pydantic can read it, too, but would do so at every import."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                found[name] = " ".join(docstring.split()).replace("``", "`")
+    return found
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models in the type of a field: ``tuple[Fold, ...]``, ``ReadStoreSettings | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models(part)]
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        return "required"
+    if value is None:
+        return "none"
+    if isinstance(value, timedelta):
+        units = {
+            "d": timedelta(days=1),
+            "h": timedelta(hours=1),
+            "m": timedelta(minutes=1),
+            "s": timedelta(seconds=1),
+            "ms": timedelta(milliseconds=1),
+        }
+        unit = next(unit for unit, length in units.items() if not value % length)
+        return f'`"{value // units[unit]}{unit}"`'
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+
+
+def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Return name, default and description of every setting.
+
+    Raises:
+        KeyError: A setting has no description.
+    """
+    docstrings = _docstrings(model)
+    for key, field in model.model_fields.items():
+        if inner := _models(field.annotation):
+            yield from settings(inner[0], f"{prefix}{key}.<name>." if "tuple" in str(field.annotation) else f"{prefix}{key}.")
+        elif not (prefix.endswith("<name>.") and key == "name"):
+            name = prefix + key
+            yield f"`{name}`", DERIVED.get(name, _default(field)), docstrings[key]
+
+
+# The file
+
+
+def blocks() -> dict[str, str]:
+    """Return every table by the name of its markers."""
+    return {
+        "commands": command_sections(),
+        "settings": table(("setting", "default", "what it is"), settings(Settings)),
+        "metrics": table(
+            ("metric", "type", "labels", "what it is", "what to do when it moves"),
+            ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice) for one in METRICS),
+        ),
+        "reasons": table(("reason", "the event"), ((f"`{reason}`", words) for reason, words in REASONS.items())),
+        "causes": table(("cause", "what happened"), ((f"`{cause}`", words) for cause, words in CAUSES.items())),
+    }
+
+
+def written(text: str) -> str:
+    """Return the page with the tables derived from the code.
+
+    Raises:
+        ValueError: The markers of a table are missing.
+    """
+    for name, block in blocks().items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (opened and closed):
+            raise ValueError(f"no {begin.strip()} … {end}")
+        text = f"{before}{begin}{block}\n{end}{after}"
+    return text
+
+
+def with_reasons(text: str) -> str:
+    """Return the schema of folded records with the reasons that the code has."""
+    return re.sub(r'(?<="enum": )\[.*?\]', json.dumps(closing.REASONS), text)
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(written(REFERENCE.read_text("utf-8")), "utf-8")
+    RECORD_SCHEMA.write_text(with_reasons(RECORD_SCHEMA.read_text("utf-8")), "utf-8")
+    page.PAGE.write_text(page.written(), "utf-8")
+    rooms.PAGE.write_text(rooms.written(rooms.PAGE.read_text("utf-8")), "utf-8")
