@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Mapping
 from typing import Final
 
 from streams_app.clock import Clock
@@ -17,9 +15,9 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.health.metrics import Metrics
-from streams_app.health.observed_ends import ObservedEnds, age_ms
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
+from streams_app.health.unread import Unread, unread_since
 from streams_app.kafka.group_member import GroupMember, wait
 from streams_app.read_store.sync.processor import StoreProcessors
 from streams_app.read_store.sync.store_sync import StoreSync
@@ -39,8 +37,7 @@ class ReadStoreAgent:
         self._clock = clock
         self._lag = metrics.read_store_lag_records.labels(store.name)
         self._age = metrics.read_store_oldest_unsynced_seconds.labels(store.name)
-        self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
-        self._waiting: dict[TP, int | None] = {}
+        self._unread: dict[TP, Unread] = {}
         self._sync = StoreSync(settings, store, metrics, clock)
         outages = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
         sync_once, tracing = None, tracing_of(settings)
@@ -91,15 +88,8 @@ class ReadStoreAgent:
         except Exception as error:  # any error: the next report reads the lag again
             logger.debug("cannot read the lag of a read store", exc_info=error)
         else:
-            self._observe_ends(unread_ranges)
-        in_progress = self._processors.oldest_ms()
-        since = [in_progress.get(tp, waiting) for tp, waiting in self._waiting.items()]
-        self._age.set(age_ms(since, self._clock.now_ms()) / 1000)
-
-    def _observe_ends(self, unread_ranges: Mapping[TP, tuple[int, int]]) -> None:
-        self._lag.set(sum(max(0, end - position) for position, end in unread_ranges.values()))
-        for gone in self._ends.keys() - unread_ranges.keys():
-            del self._ends[gone]
-        for tp, (_, end) in unread_ranges.items():
-            self._ends[tp].observe(end, self._clock.now_ms())
-        self._waiting = {tp: self._ends[tp].since(position) for tp, (position, _) in unread_ranges.items()}
+            self._lag.set(sum(max(0, end - position) for position, end in unread_ranges.values()))
+            self._unread = unread_since(self._unread, unread_ranges, self._clock.now_ms())
+        since = {tp: one.since_ms for tp, one in self._unread.items()} | self._processors.oldest_ms()
+        now_ms = self._clock.now_ms()
+        self._age.set(max(0, now_ms - min(since.values(), default=now_ms)) / 1000)

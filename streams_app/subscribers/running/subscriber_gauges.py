@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Final
@@ -14,7 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import text_of
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
-from streams_app.health.observed_ends import ObservedEnds
+from streams_app.health.unread import Unread, unread_since
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.execution.dispatcher import Dispatcher
@@ -67,7 +66,7 @@ class SubscriberGauges:
         self._unread_ranges = unread_ranges
         self._clock = clock
         self._begins_and_ends: Mapping[TP, tuple[int, int]] = {}
-        self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
+        self._unread: dict[TP, Unread] = {}
         self._gauges = {
             "waiting": metrics.subscriber_waiting_events.labels(name),
             "running": metrics.subscriber_running_events.labels(name),
@@ -125,11 +124,9 @@ class SubscriberGauges:
         now_ms = self._clock.now_ms()
         statuses = self._dispatcher.statuses()
         begins = first_unread(statuses, self._begins_and_ends)
-        for gone in self._ends.keys() - self._begins_and_ends.keys():
-            del self._ends[gone]
-        for tp, (_, end) in self._begins_and_ends.items():
-            self._ends[tp].observe(end, now_ms)
-        since = [self._ends[tp].since(begins[tp]) for tp in self._begins_and_ends]
+        unread_ranges = {tp: (begins[tp], end) for tp, (_, end) in self._begins_and_ends.items()}
+        self._unread = unread_since(self._unread, unread_ranges, now_ms)
+        since = [one.since_ms for one in self._unread.values()]
         now = combined_status(
             statuses, self._begins_and_ends, [*since, self._dispatcher.oldest_queued_ms()],
             running=self._dispatcher.running, hanging=self._dispatcher.executor.hanging,

@@ -169,12 +169,12 @@ async def test_worker_for_one_store_syncs_it_and_folds_nothing(stage: Stage) -> 
 # A worker whose read store fails when its lag is reported.
 DEFECTIVE = """
 from streams_app.cli import main
-from streams_app.read_store.sync.agent import ReadStoreAgent
+from streams_app.read_store.sync import agent
 
-def _observe_ends(self, places):
+def unread_since(*_):
     raise ValueError("a defect")
 
-ReadStoreAgent._observe_ends = _observe_ends
+agent.unread_since = unread_since
 main()
 """
 
