@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
@@ -17,6 +18,7 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
+    from streams_app.operations.groups import ListedGroup
 
 
 @click.group(name="groups")
@@ -51,7 +53,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
     rows = asyncio.run(groups_in_redis(settings, fold, limit, sort))
     if as_json:
         for row in rows:
-            click.echo(json_line(row))
+            click.echo(json_line(msgspec.structs.asdict(row)))
         return
     if not rows:
         click.echo("no open groups")
@@ -61,29 +63,30 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
         click.echo(f"{limit} of {total} open groups; --limit shows more", err=True)
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+def columns_of(rows: Sequence[ListedGroup]) -> list[Column]:
     """Return the columns of the table that ``groups list`` prints, from the result of :func:`.groups_in_redis`."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key, span, time_text
 
-    folds = [row["fold"] for row in rows]
+    folds = [row.fold for row in rows]
     return [
-        Column("GROUP", [shown_key(row["key"]) for row in rows], least=24),
+        Column("GROUP", [shown_key(row.key) for row in rows], least=24),
         Column("FOLD", folds, least=10, rank=1, is_known=len(set(folds)) == 1),
-        Column("SOURCE", [f"{row['source']}-{row['partition']}" for row in rows], least=10, rank=3),
-        Column("EVENTS", [str(row["events"]) for row in rows], rank=2),
-        Column("NAMES", [str(row["names"]) for row in rows], rank=4),
-        Column("LAST EVENT", [time_text(row["last_event_ms"]) for row in rows], rank=5),
-        Column("QUIET IN", [span(row["quiet_in_ms"]) for row in rows]),
-        Column("HOLD IN", [span(row["hold_in_ms"]) for row in rows], rank=2),
+        Column("SOURCE", [f"{row.source}-{row.partition}" for row in rows], least=10, rank=3),
+        Column("EVENTS", [str(row.events) for row in rows], rank=2),
+        Column("NAMES", [str(row.names) for row in rows], rank=4),
+        Column("LAST EVENT", [time_text(row.last_event_ms) for row in rows], rank=5),
+        Column("QUIET IN", [span(row.quiet_in_ms) for row in rows]),
+        Column("HOLD IN", [span(row.hold_in_ms) for row in rows], rank=2),
     ]
 
 
 @command.command(name="explain")
 @with_settings
 @click.option("--fold", metavar="NAME", help="Name of the fold; optional if there is only one.")
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known, as one JSON object.")
 @click.argument("group")
-def explain_one(settings: Settings, fold: str | None, group: str) -> None:
+def explain_one(settings: Settings, fold: str | None, as_json: bool, group: str) -> None:
     """Explain why GROUP has not been emitted.
 
     Write GROUP as `groups list` shows it: account_1, 17, ["a",1]. With quotes, '"17"', it is a text. Without quotes, 17 stands for
@@ -91,10 +94,17 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
 
     The share of groups that reopen comes from the worker on this machine, if one runs, and everything else from Redis and Kafka.
     """
+    from streams_app.formatting import json_line
     from streams_app.operations.explain_group import explain
+    from streams_app.operations.group_text import group_sentences
+    from streams_app.operations.sentences import lay_out
 
+    explanation = asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock()))
+    if as_json:
+        click.echo(json_line(msgspec.to_builtins(explanation)))
+        return
     columns = shutil.get_terminal_size().columns
-    click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock(), columns)))
+    click.echo("\n\n".join(lay_out(verdict, facts, columns) for verdict, facts in group_sentences(explanation)))
 
 
 @command.command(name="flush")

@@ -20,7 +20,7 @@ from streams_app.formatting import counted, escaped, shown_group, time_text
 from streams_app.operations.explain_group import find
 from streams_app.operations.flush import POLL_SECONDS
 from streams_app.operations.group_facts import FoundGroup
-from streams_app.operations.groups import redis_of, stored_shards
+from streams_app.operations.groups import ListedGroup, redis_of, stored_shards
 from streams_app.settings import Settings
 
 MAX_NAMES: Final = 20
@@ -49,10 +49,10 @@ async def describe_drop(settings: Settings, fold: Fold, group: str) -> str:
 
 
 def _described(found: FoundGroup, fold: Fold) -> str:
-    row = found.row or {}
+    row = _open(found)
     text = (
-        f"would drop {shown_group(found.member)} of fold {fold.name}: {counted(row['events'], 'event')} of {found.shard}, offsets "
-        f"{row['first_offset']} to {row['last_offset']}, the last at {time_text(row['last_event_ms'])}"
+        f"would drop {shown_group(found.member)} of fold {fold.name}: {counted(row.events, 'event')} of {found.shard}, offsets "
+        f"{row.first_offset} to {row.last_offset}, the last at {time_text(row.last_event_ms)}"
     )
     if fold.keeps_events or not found.names:
         return text
@@ -93,13 +93,14 @@ async def _found(redis: Redis, settings: Settings, fold: Fold, group: str) -> li
     return found
 
 
-def _first_offset(found: FoundGroup) -> int:
-    return int((found.row or {})["first_offset"])
+def _open(found: FoundGroup) -> ListedGroup:
+    assert found.row is not None  # `_found` returns only open groups
+    return found.row
 
 
 async def _request(redis: Redis, found: FoundGroup, by: str, reason: str) -> bytes:
     """Write the request to drop one group into Redis; return its text."""
-    text = DropRequest(_first_offset(found), by, reason).to_text().encode()
+    text = DropRequest(_open(found).first_offset, by, reason).to_text().encode()
     keys, member = found.shard.keys, found.member
     async with redis.pipeline(transaction=True) as pipe:
         pipe.hdel(keys.dropped, member)  # remove the answer to an earlier request
@@ -119,4 +120,4 @@ async def _dropped_events(redis: Redis, found: FoundGroup) -> int | None:
     """Return how many events the requested drop removed; None if the group closed before the owner read the request."""
     text: Any = await redis.hget(found.shard.keys.dropped, found.member)
     answer = DropAnswer.from_text(text) if text else None
-    return answer.events if answer is not None and answer.first_offset == _first_offset(found) else None
+    return answer.events if answer is not None and answer.first_offset == _open(found).first_offset else None

@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.operations.dead_letter import ListedDeadLetter
-from streams_app.operations.group_facts import lay_out
+from streams_app.operations.sentences import lay_out
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import WATCH_PASSED
 from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE

@@ -18,8 +18,10 @@ from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import counted, escaped, shown_group
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
-from streams_app.operations.group_facts import dropped_text, lay_out
+from streams_app.operations.group_facts import GroupDrop
+from streams_app.operations.group_text import dropped_text
 from streams_app.operations.groups import StoredShard, group_text, redis_of, rows_of, stored_shards
+from streams_app.operations.sentences import lay_out
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import Settings
 
@@ -45,9 +47,9 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
     lines = {"more": f"streams-app groups explain {shlex.quote(escaped(group_text(member)))} --fold {fold.name}"}
     dropped = DropAnswer.from_text(answer) if answer else None
     if dropped is not None and dropped.first_offset <= offset <= dropped.last_offset:
-        lines = {"dropped": dropped_text(shard, dropped)} | lines
+        lines = {"dropped": dropped_text(GroupDrop.of(shard, dropped))} | lines
         return lay_out(f"{name} was folded into {group}, which was dropped: it is in no record.", lines, width)
-    if rows and offset >= rows[0]["first_offset"]:
+    if rows and offset >= rows[0].first_offset:
         return lay_out(f"{name} is folded into {group}, which is open: its record has not been emitted yet.", lines, width)
     closed = f"its record is in {fold.output}, unless the group was dropped more than a week ago"
     return lay_out(f"{name} was folded into {group}, which is closed: {closed}.", lines, width)
@@ -88,7 +90,7 @@ async def _dropped_around(redis: Redis, shard: StoredShard, offset: int) -> list
     stored: Any = await redis.hgetall(shard.keys.dropped)
     answers = {member: DropAnswer.from_text(text) for member, text in stored.items()}
     return [
-        f"perhaps with {shown_group(member)}: {dropped_text(shard, answer)}"
+        f"perhaps with {shown_group(member)}: {dropped_text(GroupDrop.of(shard, answer))}"
         for member, answer in answers.items()
         if answer.first_offset <= offset <= answer.last_offset
     ]

@@ -19,10 +19,11 @@ from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.operations.folded_events import pointer_to_journal
-from streams_app.operations.group_facts import FoundGroup, describe, describe_none, dropped_text, reopening_text
+from streams_app.operations.group_facts import FoundGroup, GroupDrop, GroupExplanation, Reopening, state_of
 from streams_app.operations.groups import StoredShard, outbox_counts, redis_of, rows_of, stored_shards
-from streams_app.operations.worker_pages import pages, usual_url
+from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
+from streams_app.tuning.live import live_metrics_in
 
 
 async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[FoundGroup]:
@@ -41,8 +42,8 @@ async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[Foun
     return found
 
 
-async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, width: int) -> str:
-    """Explain the state of a group; return a verdict and labelled lines of facts as text.
+async def explain(settings: Settings, fold: Fold, group: str, clock: Clock) -> GroupExplanation:
+    """Collect what is known of a group.
 
     Args:
         settings: Redis has to answer. The broker and a worker need not answer.
@@ -54,34 +55,53 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
             raise ConfigurationError([f"fold {fold.name!r} has no state in Redis: no worker has ever claimed a partition of it"])
         found = await find(redis, stored, group)
         metas: list[Any] = [await redis.hgetall(each.shard.keys.meta) for each in found]
-        dropped = await _dropped(redis, stored, group)
-    reopening, journal = await _reopening(settings, fold), pointer_to_journal(settings, fold, group)
-    if not found:
-        return describe_none(group, fold, len(stored), reopening, width, journal, "; ".join(dropped.values()))
+        drops = await _drops(redis, stored, group)
+    reopening = await _reopening(settings, fold)
     ends = await asyncio.gather(*[_end(settings, each.shard) for each in found])
     now_ms = clock.now_ms()
-    descriptions = [
-        describe(each, fold, meta, end, reopening, now_ms, width, journal, dropped.get((each.shard.partition, each.member), ""))
+    states = tuple(
+        state_of(each, fold, meta, end, now_ms, drops.get((each.shard.partition, each.member)))
         for each, meta, end in zip(found, metas, ends, strict=True)
-    ]
-    return "\n\n".join(descriptions)
+    )
+    return GroupExplanation(
+        fold.name, fold.source, fold.output, fold.dead_letters, group, now_ms, len(stored), states, tuple(drops.values()),
+        reopening, pointer_to_journal(settings, fold, group),
+    )  # fmt: skip
 
 
-async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], str]:
-    """Describe the last ``streams-app groups drop`` of a group, by partition and group key; it is stored for at least a week."""
+async def _drops(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], GroupDrop]:
+    """Return the last ``streams-app groups drop`` of a group, by partition and group key."""
     found = {}
     for shard in stored:
         for member in keys_typed(group):
             text: Any = await redis.hget(shard.keys.dropped, member)
             if text:
-                found[shard.partition, member] = dropped_text(shard, DropAnswer.from_text(text))
+                found[shard.partition, member] = GroupDrop.of(shard, DropAnswer.from_text(text))
     return found
 
 
-async def _reopening(settings: Settings, fold: Fold) -> str:
-    """Describe how often groups of the fold reopen, by the metrics of the worker on this machine, or why that is unknown."""
+async def _reopening(settings: Settings, fold: Fold) -> Reopening:
     url = usual_url(settings.http)
-    return reopening_text((await pages(settings, [url]))[0] if url else None, fold)
+    return reopening_in((await pages(settings, [url]))[0] if url else None, fold)
+
+
+def reopening_in(page: Page | None, fold: Fold) -> Reopening:
+    """Return how often groups of a fold reopen, by the metrics of a worker, or why that is not known (pure)."""
+    within_ms = fold.quiet_period_ms
+    if page is None:
+        return Reopening(None, "not known: http.port is 0, so no worker can be asked", within_ms)
+    if page.text is None:
+        return Reopening(page.url, f"not known: {page.url} {page.fault}", within_ms)
+    try:
+        live_metrics = live_metrics_in(page.text, fold.name)
+    except (ValueError, KeyError):
+        return Reopening(page.url, f"not known: the worker at {page.url} is of another version", within_ms)
+    if live_metrics is None:
+        return Reopening(page.url, f"not known: the worker at {page.url} does not have this fold", within_ms)
+    emitted = live_metrics.emitted
+    if not emitted:
+        return Reopening(page.url, f"not known yet: the worker at {page.url} has emitted no record of this fold", within_ms)
+    return Reopening(page.url, "", within_ms, emitted, min(live_metrics.split, emitted), live_metrics.share < 1)
 
 
 async def _end(settings: Settings, shard: StoredShard) -> tuple[int, int] | None:

@@ -1,274 +1,262 @@
-"""Text of ``streams-app groups explain``: a verdict on a group that has not been emitted, and labelled lines of facts (pure).
-
-The verdict is a sentence that answers why the group has not been emitted. The lines have a fixed order; those without a fact are
-omitted.
-"""
+"""Facts about a group that has not been emitted, as data (pure). :mod:`streams_app.operations.group_text` has the sentences."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
 from streams_app.folding.store.drop_request import DropAnswer
-from streams_app.formatting import counted, escaped, json_line, shown, shown_group, shown_key, span, time_text
-from streams_app.tuning.live import live_metrics_in
+from streams_app.formatting import group_value
 
 if TYPE_CHECKING:
-    from streams_app.operations.groups import StoredShard
-    from streams_app.operations.worker_pages import Page
+    from streams_app.operations.groups import ListedGroup, StoredShard
 
-SHOWN_NAMES: Final = 8
 STALLED_MS: Final = 10_000
-"""Minimum difference between partition clock and wall clock, in ms, for the text to mention the difference."""
+"""Minimum difference between partition clock and wall clock, in ms, that counts as a difference."""
 
-WIDEST: Final = 120
-"""Maximum width of the text in columns, because longer lines are hard to read."""
-
-LABEL: Final = 8
+GroupVerdict: TypeAlias = Literal["sealed", "due", "clock-stopped", "backlog", "until-max-hold", "until-quiet"]
+"""Why a group has not been emitted: its record waits for the broker, its worker emits it in the next pass, no worker advances the
+clock of its partition, quiet groups wait for the end of a backlog, or it is open until ``max_hold`` or its quiet period ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """State of a group in one shard.
+    """State of a group in one shard, as read from Redis.
 
     Attributes:
         member: The group key, as stored in Redis.
-        row: Row of the group, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
+        row: None if the group is not open.
         names: Changed names of the group. If the fold keeps whole events, these are names of internal fields instead; ignore them.
         waiting: Number of records of the group among the first 10 000 in the outbox.
     """
 
     shard: StoredShard
     member: bytes
-    row: Mapping[str, Any] | None
+    row: ListedGroup | None
     names: tuple[str, ...]
     waiting: int
 
 
-def describe(
+class BoundState(msgspec.Struct, frozen=True):
+    """How far an open group is from one bound that closes it.
+
+    Attributes:
+        bound: Name of the setting: ``quiet_period``, ``max_hold``, ``max_events``, ``max_changed``, ``max_bytes``, ``close_when``.
+        waits_for: What closes the group: ``silence``, ``time``, one ``event`` more than the limit allows or with certain values.
+        limit: Limit of the bound, in ms, events, names or bytes; of a quiet period by event, the longest. None for ``close_when``.
+        present: Events, names or bytes so far; None for a bound on time and ``close_when``.
+        due_in_ms: Time until the bound is reached; None if it is no bound on time.
+        due_at_ms: The same as a time by the clock of the partition.
+        is_by_event: Whether the last event of the group has set its own quiet period, or a function decides which event closes it.
+        values: Of ``close_when``: the values that close the group, by path; None for a function, and for the other bounds.
+    """
+
+    bound: str
+    waits_for: Literal["silence", "time", "event"]
+    limit: int | None = None
+    present: int | None = None
+    due_in_ms: int | None = None
+    due_at_ms: int | None = None
+    is_by_event: bool = False
+    values: dict[str, list[Any]] | None = None
+
+
+class PartitionReading(msgspec.Struct, frozen=True):
+    """How far the source partition of a group is read, and its clock.
+
+    Attributes:
+        read_to: Highest folded offset.
+        end: Last stable offset of the partition; None: the broker has not answered.
+        lag: Events that can be read and are not folded yet; None: unknown.
+        hidden: Offsets that an open transaction hides.
+        owner: The worker that has last claimed the partition; "": unknown.
+        clock_behind_ms: Wall clock minus partition clock.
+        holds_quiet_groups: Whether quiet groups are not closed until the backlog is read (``backlog = "merge"``).
+    """
+
+    source: str
+    partition: int
+    read_to: int
+    end: int | None
+    lag: int | None
+    hidden: int
+    owner: str
+    clock_ms: int
+    clock_behind_ms: int
+    holds_quiet_groups: bool
+
+
+class GroupDrop(msgspec.Struct, frozen=True):
+    """The last ``streams-app groups drop`` of a group in one partition; it is stored for at least a week."""
+
+    source: str
+    partition: int
+    events: int
+    first_offset: int
+    last_offset: int
+    at_ms: int
+    by: str
+    reason: str
+
+    @classmethod
+    def of(cls, shard: StoredShard, answer: DropAnswer) -> GroupDrop:
+        request = answer.request
+        return cls(
+            shard.fold.source, shard.partition, answer.events, answer.first_offset, answer.last_offset, answer.clock_ms, request.by,
+            request.reason,
+        )  # fmt: skip
+
+
+class Reopening(msgspec.Struct, frozen=True):
+    """How many records of a fold were followed by an event of their group within the quiet period, by a worker since its start.
+
+    Attributes:
+        worker: Address of the worker; None: ``http.port`` is 0, so no worker can be asked.
+        fault: Why the numbers are not known; "" if they are.
+        within_ms: The quiet period.
+        is_estimate: Whether the worker watches only a sample of the groups.
+    """
+
+    worker: str | None
+    fault: str = ""
+    within_ms: int = 0
+    emitted: float = 0
+    followed: float = 0
+    is_estimate: bool = False
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """State of a group in one partition.
+
+    Attributes:
+        key: The group key with its JSON type.
+        due_in_ms: Time until the group closes if no event arrives; None: it is closed, or no time can be said.
+        open: The open window; None: the group is closed, and its record waits in the outbox.
+        names: Changed names of the window; () if the fold keeps whole events.
+        bounds: The bounds of the window; () if it is closed, or due.
+        outbox_records: Number of its records that the broker has not acknowledged.
+    """
+
+    verdict: GroupVerdict
+    key: Any
+    due_in_ms: int | None
+    open: ListedGroup | None
+    names: tuple[str, ...]
+    bounds: tuple[BoundState, ...]
+    outbox_records: int
+    reading: PartitionReading
+    last_drop: GroupDrop | None = None
+
+
+class GroupExplanation(msgspec.Struct, frozen=True):
+    """Everything that is known of a group.
+
+    Attributes:
+        group: The group key as typed.
+        at_ms: Time of the explanation.
+        partitions: Number of partitions with state of the fold.
+        states: State in each partition in which the group is open or has a record in the outbox; usually one, or none.
+        drops: The last drop of the group in each partition.
+        journal: Command that shows all events of the group; "" if no journal has the events.
+    """
+
+    fold: str
+    source: str
+    output: str
+    dead_letters: str
+    group: str
+    at_ms: int
+    partitions: int
+    states: tuple[GroupState, ...]
+    drops: tuple[GroupDrop, ...]
+    reopening: Reopening
+    journal: str = ""
+
+
+def state_of(
     found: FoundGroup,
     fold: Fold,
     meta: Mapping[bytes, bytes],
     end: tuple[int, int] | None,
-    reopening: str,
     now_ms: int,
-    width: int,
-    journal: str = "",
-    dropped: str = "",
-) -> str:
-    """Return text about a group that is open or waits in the outbox: why it has not been emitted, then one line for each fact.
+    last_drop: GroupDrop | None = None,
+) -> GroupState:
+    """Return the state of a group that is open or waits in the outbox.
 
     Args:
         meta: Redis hash ``meta`` of the shard.
         end: Last stable offset of the partition and its high watermark; None: unknown.
-        reopening: How often groups reopen, from :func:`reopening_text`.
-        journal: Command that shows all events of the group; empty if no journal has the events.
-        dropped: Description of the last ``streams-app groups drop`` of the group, from :func:`dropped_text`. Empty if none is
-            stored; it is stored for at least a week.
     """
+    reading = _reading(found.shard, fold, meta, end, now_ms)
+    verdict, due_in_ms = _verdict(found, reading)
+    bounds = () if found.row is None or verdict == "due" else tuple(_bounds(found.row, found.shard.clock_ms, fold, reading))
+    names = () if fold.keeps_events else found.names
+    return GroupState(
+        verdict, group_value(found.member), due_in_ms, found.row, names, bounds, found.waiting, reading, last_drop
+    )  # fmt: skip
+
+
+def _reading(
+    shard: StoredShard, fold: Fold, meta: Mapping[bytes, bytes], end: tuple[int, int] | None, now_ms: int
+) -> PartitionReading:
     fence = int(meta.get(b"fence", b"-1"))
-    lag = None if end is None else max(0, end[0] - fence - 1)
-    hidden = 0 if end is None else end[1] - end[0]
-    lines = {
-        "events": _events(found),
-        "due": _due(found, fold, now_ms),
-        "dropped": dropped,
-        "outbox": _outbox(found, fold),
-        "read": _read(found.shard, fold, meta, fence, lag, hidden, now_ms),
-        "again": reopening,
-        "journal": journal,
-    }
-    return lay_out(_verdict(found, fold, lag, now_ms), lines, width)
-
-
-def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
-    """Describe the last ``streams-app groups drop`` of a group: dropped events, their offsets, and time, user and reason."""
-    request = answer.request
-    return (
-        f"{counted(answer.events, 'event')} of {shard}, offsets {answer.first_offset} to {answer.last_offset}, at "
-        f"{time_text(answer.clock_ms)} by {escaped(request.by)}: {escaped(request.reason)}"
+    behind_ms = now_ms - shard.clock_ms
+    return PartitionReading(
+        fold.source,
+        shard.partition,
+        fence,
+        None if end is None else end[0],
+        None if end is None else max(0, end[0] - fence - 1),
+        0 if end is None else end[1] - end[0],
+        meta.get(b"owner", b"").decode("utf-8", "backslashreplace"),
+        shard.clock_ms,
+        behind_ms,
+        behind_ms >= fold.quiet_period_ms and fold.backlog == "merge",
     )
 
 
-def describe_none(
-    group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
-) -> str:  # fmt: skip
-    """Return text about a group that is neither open nor in the outbox: a sentence that says so, then one line for each fact."""
-    last = "last record or drop" if dropped else "last record"
-    lines = {
-        "events": f"none was folded since its {last}, in any of {counted(partitions, 'partition')}",
-        "dropped": dropped,
-        "due": "nothing",
-        "outbox": "none of its records waits to be sent",
-        "try": f"search its events in {fold.source} (are they keyed by the group?) and in {fold.dead_letters}, and see "
-        "streams_app_lag_events: they may not have been folded yet",
-        "again": reopening,
-        "journal": journal,
-    }
-    about = "; it was dropped, without a record" if dropped else ""
-    return lay_out(f"{escaped(group)} is not open in fold {fold.name}{about}.", lines, width)
-
-
-def reopening_text(page: Page | None, fold: Fold) -> str:
-    """Describe how many records were soon followed by a new event of their group, as counted by a worker since its start."""
-    if page is None:
-        return "not known: http.port is 0, so no worker can be asked"
-    if page.text is None:
-        return f"not known: {page.url} {page.fault}"
-    try:
-        live_metrics = live_metrics_in(page.text, fold.name)
-    except (ValueError, KeyError):
-        return f"not known: the worker at {page.url} is of another version"
-    if live_metrics is None:
-        return f"not known: the worker at {page.url} does not have this fold"
-    if not live_metrics.emitted:
-        return f"not known yet: the worker at {page.url} has emitted no record of this fold"
-    split, emitted = min(live_metrics.split, live_metrics.emitted), live_metrics.emitted
-    about = "about " if live_metrics.share < 1 else ""
-    return (
-        f"{about}{split / emitted:.1%} of this fold's records were followed by a new event of their group within "
-        f"{span(fold.quiet_period_ms)} ({about}{round(split):,} of {round(emitted):,}, at {page.url})"
-    )
-
-
-def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
-    """Return a verdict and the lines, each after its label, wrapped to ``width`` columns; lines without text are omitted."""
-    columns = max(2 * LABEL, min(width, WIDEST))
-    return "\n".join(
-        [
-            *_wrapped(verdict, columns, ""),
-            *(line for label, text in lines.items() if text for line in _wrapped(text, columns, f"  {label}")),
-        ]
-    )
-
-
-def _wrapped(text: str, columns: int, label: str) -> Iterable[str]:
-    begin = f"{label:<{LABEL + 2}}" if label else ""
-    return textwrap.wrap(text, columns, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False)
-
-
-def _verdict(found: FoundGroup, fold: Fold, lag: int | None, now_ms: int) -> str:
-    row, behind_ms = found.row, now_ms - found.shard.clock_ms
-    if row is None:
-        return f"{shown_group(found.member)} of fold {fold.name} is closed, but the broker has not acknowledged its record yet."
-    name = f"{shown_key(row['key'])} of fold {fold.name}"
-    quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
-    if min(quiet, hold) <= 0:
-        return f"{name} is due: its worker emits it in the next pass."
-    if behind_ms >= STALLED_MS and not lag:
-        return f"{name} is open, and stays open: no worker advances the clock of its partition."
-    if behind_ms >= fold.quiet_period_ms and fold.backlog == "merge":
-        return f"{name} is open: a backlog is merged, and quiet groups are not closed until it is read."
-    if hold <= quiet:
-        return f"{name} is open, and due in {span(hold + _ahead_ms(found, now_ms))}, when max_hold ends."
-    return f"{name} is open, and due in {span(quiet + _ahead_ms(found, now_ms))} if no event arrives."
-
-
-def _events(found: FoundGroup) -> str:
+def _verdict(found: FoundGroup, reading: PartitionReading) -> tuple[GroupVerdict, int | None]:
+    """Return the verdict on a group, and the time until it closes."""
     row = found.row
     if row is None:
-        return "none since its record"
-    if not row["events"]:
-        return f"none since its early record, of offset {row['first_offset']} of {found.shard}: if none follows, it has no other"
-    names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
-    kept = f"{counted(row['bytes'], 'byte')} kept" if row["bytes"] else f"{counted(row['names'], 'changed name')} ({names})"
-    return (
-        f"{counted(row['events'], 'event')} at offsets {row['first_offset']} to {row['last_offset']} of {found.shard}, the last of "
-        f"{time_text(row['last_event_ms'])}; {kept}"
-    )
+        return "sealed", None
+    quiet, hold = row.quiet_in_ms, row.hold_in_ms
+    if min(quiet, hold) <= 0:
+        return "due", 0
+    if reading.clock_behind_ms >= STALLED_MS and not reading.lag:
+        return "clock-stopped", None
+    if reading.holds_quiet_groups:
+        return "backlog", None
+    return "until-max-hold" if hold <= quiet else "until-quiet", min(quiet, hold) + _ahead_ms(reading)
 
 
-def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
+def _ahead_ms(reading: PartitionReading) -> int:
     """Return how far, in ms, the partition clock is ahead of the wall clock; 0 if less than 10 s.
 
     The partition clock does not advance until the wall clock has reached it, so groups close that much later.
     """
-    ahead_ms = found.shard.clock_ms - now_ms
-    return ahead_ms if ahead_ms >= STALLED_MS else 0
+    return -reading.clock_behind_ms if -reading.clock_behind_ms >= STALLED_MS else 0
 
 
-def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
-    row = found.row
-    if row is None:
-        return "past: the group is sealed"
-    quiet, hold, clock_ms = row["quiet_in_ms"], row["hold_in_ms"], found.shard.clock_ms
-    if min(quiet, hold) <= 0:
-        return "now; if it is not emitted, see /health/ready of the worker"
-    ahead_ms = _ahead_ms(found, now_ms)
-    parts = [
-        f"in {span(quiet + ahead_ms)} ({time_text(clock_ms + quiet)}), once quiet for {_quiet_text(fold)}",
-        f"at the latest in {span(hold + ahead_ms)} ({time_text(clock_ms + hold)}), once open for {span(fold.max_hold_ms)}",
-        f"at present, {'the quiet period' if quiet < hold else 'max_hold'} ends first",
+def _bounds(row: ListedGroup, clock_ms: int, fold: Fold, reading: PartitionReading) -> Sequence[BoundState]:
+    quiet, hold, ahead_ms = row.quiet_in_ms, row.hold_in_ms, _ahead_ms(reading)
+    is_by_event = isinstance(fold.quiet_period, QuietPeriod)
+    found = [
+        BoundState("quiet_period", "silence", fold.quiet_period_ms, None, quiet + ahead_ms, clock_ms + quiet, is_by_event),
+        BoundState("max_hold", "time", fold.max_hold_ms, None, hold + ahead_ms, clock_ms + hold),
     ]
     bounds = Bounds.of(fold)
     for name, bound in CONTENT_BOUNDS.items():
-        most, present = getattr(bounds, name), row[f"{bound.counts}s"]
-        left = counted(most - present, f"more {bound.counts}")
-        if most and bound.is_before and present >= most // 2:
-            parts.append(f"{left} can be added, then it is closed")
-        elif most and not bound.is_before:
-            parts.append(f"{left} would close it at once")
-    if fold.close_when is not None:
-        parts.append(f"an event {_closing_event(fold)} would close it at once")
-    return "; ".join(parts)
-
-
-def _quiet_text(fold: Fold) -> str:
-    """Describe how long a group must be without events before it closes."""
-    if isinstance(fold.quiet_period, QuietPeriod):
-        return "as long as its last event says"
-    return span(fold.quiet_period_ms)
-
-
-def _closing_event(fold: Fold) -> str:
-    """Describe which event closes a group, by ``close_when``."""
-    if fold.close_when is None or callable(fold.close_when):
-        return "for which close_when returns true"
-    rules = (f"{path} = {' or '.join(json_line(value) for value in values)}" for path, values in fold.close_when.items())
-    return f"with {escaped(' or '.join(rules))}"
-
-
-def _outbox(found: FoundGroup, fold: Fold) -> str:
-    if not found.waiting:
-        return "none of its records waits to be sent"
-    return f"{counted(found.waiting, 'record')} of the group, not acknowledged yet by the broker in {fold.output}"
-
-
-def _read(
-    shard: StoredShard, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag: int | None, hidden: int, now_ms: int
-) -> str:
-    owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
-    if lag is None:
-        how = f"is read up to offset {fence}; the broker does not say where it ends"
-    elif hidden:
-        behind = counted(lag + hidden, "event")
-        how = f"is read up to offset {fence}, {behind} behind its end; an open transaction hides {hidden:,} of them"
-    elif lag:
-        how = f"is read up to offset {fence}, {counted(lag, 'event')} behind its end"
-    else:
-        how = f"is read to its end (offset {fence}, lag 0)"
-    return f"{shard} {how}, last claimed by {owner}; {_clock(shard, fold, lag, now_ms)}"
-
-
-def _clock(shard: StoredShard, fold: Fold, lag: int | None, now_ms: int) -> str:
-    """Describe the partition clock, and why it may not advance."""
-    behind_ms = now_ms - shard.clock_ms
-    text = f"its clock, which all times above refer to, is at {time_text(shard.clock_ms)}"
-    if behind_ms <= -STALLED_MS:
-        return (
-            f"{text}, {span(-behind_ms)} ahead of the wall clock: the clock of a worker was wrong. It never moves backwards; quiet "
-            "periods and holds continue when the wall clock reaches it"
-        )
-    if behind_ms < STALLED_MS:
-        return f"{text}, equal to the wall clock"
-    text += f", {span(behind_ms)} behind the wall clock: "
-    if lag:
-        text += "while a worker catches up, the clock follows the events"
-        if fold.backlog == "merge" and behind_ms >= fold.quiet_period_ms:
-            text += ", and quiet groups are not closed (backlog = merge)"
-        return text + "; if it does not advance, no worker runs"
-    return text + "no worker advances it. Is one running, and ready (/health/ready)?"
+        if limit := getattr(bounds, name):
+            found.append(BoundState(name, "event", limit, getattr(row, f"{bound.counts}s")))
+    if callable(fold.close_when):
+        found.append(BoundState("close_when", "event", is_by_event=True))
+    elif fold.close_when is not None:
+        values = {path: list(values) for path, values in fold.close_when.items()}
+        found.append(BoundState("close_when", "event", values=values))
+    return found

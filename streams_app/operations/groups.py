@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes, member_of
@@ -37,12 +39,12 @@ PARTITIONS_ASKED: Final = 1_000
 SCAN_OUTBOX: Final = 10_000
 
 SORTS: Final = {
-    "quiet": ("quiet_in_ms", False),
-    "oldest": ("hold_in_ms", False),
-    "events": ("events", True),
-    "largest": ("names", True),
+    "quiet": (attrgetter("quiet_in_ms"), False),
+    "oldest": (attrgetter("hold_in_ms"), False),
+    "events": (attrgetter("events"), True),
+    "largest": (attrgetter("names"), True),
 }
-"""Column of each sort order, and whether the order is descending."""
+"""Sort key of each sort order, and whether the order is descending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,36 @@ class StoredShard:
         return f"{self.fold.source}-{self.partition}"
 
 
+class ListedGroup(msgspec.Struct, frozen=True):
+    """An open group, for display and as JSON.
+
+    Attributes:
+        group: Record key of its records, as text.
+        key: The same with its JSON type, so that ``1`` and ``"1"`` differ.
+        names: Number of changed names; 0 if the fold keeps whole events.
+        bytes: Size of the stored events; 0 if the fold does not keep whole events.
+        first_event_ms: Earliest record time.
+        last_event_ms: Latest record time.
+        quiet_in_ms: Time until the quiet period ends; 0 or less: the group is due.
+        hold_in_ms: Time until ``max_hold`` ends; 0 or less: the group is due.
+    """
+
+    fold: str
+    source: str
+    partition: int
+    group: str
+    key: Any
+    events: int
+    names: int
+    bytes: int
+    first_offset: int
+    last_offset: int
+    first_event_ms: int
+    last_event_ms: int
+    quiet_in_ms: int
+    hold_in_ms: int
+
+
 def group_text(member: bytes) -> str:
     """Format a group key for display; bytes that are not text are escaped."""
     return canonical_bytes(member).decode("utf-8", "backslashreplace")
@@ -93,21 +125,11 @@ async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
         await redis.aclose()
 
 
-async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[bytes, float]]) -> list[dict[str, Any]]:
-    """Return the rows of open groups, for display and as JSON.
+async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[bytes, float]]) -> list[ListedGroup]:
+    """Return those of the given groups that are still open.
 
     Args:
         members: Group keys as stored in Redis, each with its timer (the score in the Redis key ``due``), which is ignored.
-
-    Returns:
-        One dict for each group that is still open, with the fields:
-
-        * ``fold``, ``source``, ``partition``, ``events``, ``first_offset``, ``last_offset``;
-        * ``group``: record key of its records, as text; ``key``: the same with its JSON type, so that ``1`` and ``"1"`` differ;
-        * ``names``: number of changed names, 0 if the fold keeps whole events;
-        * ``bytes``: size of the stored events, 0 if the fold does not keep whole events;
-        * ``first_event_ms``, ``last_event_ms``: earliest and latest record time;
-        * ``quiet_in_ms``, ``hold_in_ms``: time until quiet period and ``max_hold`` end; 0 or less: the group is due.
     """
     fold, keys = shard.fold, shard.keys
     async with redis.pipeline(transaction=False) as pipe:
@@ -122,22 +144,22 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
             continue  # sealed in the meantime
         group = StoredGroup.unpack(packed)
         rows.append(
-            {
-                "fold": fold.name,
-                "source": fold.source,
-                "partition": shard.partition,
-                "group": group_text(member),
-                "key": group_value(member),
-                "events": group.events,
-                "names": 0 if fold.keeps_events else fields - 1,
-                "bytes": group.names if fold.keeps_events else 0,
-                "first_offset": group.first_offset,
-                "last_offset": group.last_offset,
-                "first_event_ms": group.low_ms,
-                "last_event_ms": group.high_ms,
-                "quiet_in_ms": shard.quiet_in_ms(group.quiet_from_ms),
-                "hold_in_ms": group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
-            }
+            ListedGroup(
+                fold=fold.name,
+                source=fold.source,
+                partition=shard.partition,
+                group=group_text(member),
+                key=group_value(member),
+                events=group.events,
+                names=0 if fold.keeps_events else fields - 1,
+                bytes=group.names if fold.keeps_events else 0,
+                first_offset=group.first_offset,
+                last_offset=group.last_offset,
+                first_event_ms=group.low_ms,
+                last_event_ms=group.high_ms,
+                quiet_in_ms=shard.quiet_in_ms(group.quiet_from_ms),
+                hold_in_ms=group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
+            )
         )
     return rows
 
@@ -145,7 +167,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return the open groups in this worker's partitions as rows, see :func:`rows_of`, ordered by the end of their quiet period.
+    """Return the open groups in this worker's partitions, as JSON, ordered by the end of their quiet period.
 
     To bound the cost, only a limited number of groups of each shard is read, those with the earliest timers. So the result may lack
     a group whose quiet period ends earlier than that of some group in the result.
@@ -163,11 +185,12 @@ async def groups_of_worker(
         for shard in shards
         if fold is None or shard.fold.name == fold
     ]
-    return await collect(redis, stored, limit, "quiet", max(limit, min(10 * limit, WORKER_SCANNED)))
+    rows = await collect(redis, stored, limit, "quiet", max(limit, min(10 * limit, WORKER_SCANNED)))
+    return [msgspec.structs.asdict(row) for row in rows]
 
 
-async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
-    """Return the open groups of the application as rows, see :func:`rows_of`. They are read from Redis, so no worker has to run.
+async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[ListedGroup]:
+    """Return the open groups of the application. They are read from Redis, so no worker has to run.
 
     Args:
         sort: One of :data:`SORTS`. If Redis has no index for it, at most 100 000 groups of a partition are read. If a partition has
@@ -219,15 +242,15 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
 
 async def collect(
     redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
-) -> list[dict[str, Any]]:
-    """Return the first ``limit`` open groups of the given shards in a sort order; :func:`rows_of` describes the row of a group.
+) -> list[ListedGroup]:
+    """Return the first ``limit`` open groups of the given shards in a sort order.
 
     Args:
         scanned: Maximum number of groups of one shard that are read. If a shard has more, the result may lack some.
     """
     limit = min(limit, MAX_ROWS)
-    column, descending = SORTS[sort]
-    rows: list[dict[str, Any]] = []
+    sort_key, descending = SORTS[sort]
+    rows: list[ListedGroup] = []
     for shard in stored:
         if sort == "quiet":
             batches = _by_timer(redis, shard, scanned)
@@ -235,9 +258,9 @@ async def collect(
             batches = _by_opening(redis, shard, limit if sort == "oldest" else scanned)
         async for members, until in batches:
             rows += await rows_of(redis, shard, members)
-            rows.sort(key=lambda row: row[column], reverse=descending)
+            rows.sort(key=sort_key, reverse=descending)
             del rows[limit:]
-            if sort == "quiet" and len(rows) == limit and rows[-1][column] <= until:
+            if sort == "quiet" and len(rows) == limit and rows[-1].quiet_in_ms <= until:
                 break
     return rows
 

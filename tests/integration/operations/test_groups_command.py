@@ -107,6 +107,18 @@ async def test_group_in_the_outbox_is_explained(place: Place, redis_client: Redi
     assert "1 record of the group, not acknowledged yet by the broker" in " ".join(ran.out.split())
 
 
+async def test_facts_about_a_group_are_printed_as_json(place: Place, redis_client: Redis) -> None:
+    await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
+    ran = await asyncio.to_thread(run, "groups", "explain", "anna", "--json", "--config", place.config())
+    found = json.loads(ran.out)
+    (state,) = found["states"]
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ("anna", FOLD, ["likes"]) == (found["group"], found["fold"], state["names"])
+    assert ("clock-stopped", "anna", 1, 0) == (state["verdict"], state["key"], state["open"]["events"], state["outbox_records"])
+    assert ["quiet_period", "max_hold", "max_changed"] == [bound["bound"] for bound in state["bounds"]]
+
+
 async def test_drop_without_a_worker_stays_requested_for_the_next_owner(place: Place, redis_client: Redis) -> None:
     store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
     words = ("groups", "drop", "anna", "--yes", "--reason", "a loop", "--timeout", "0.1", "--config", place.config())

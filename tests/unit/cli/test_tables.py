@@ -16,17 +16,17 @@ from streams_app.cli.groups import columns_of
 from streams_app.cli.tables import fitted, print_fitted
 from streams_app.codec import member_of
 from streams_app.formatting import group_value
+from streams_app.operations.groups import ListedGroup
 
 KEYS = ["a", "[/x]", "[red]x[/red]", "a\nb", "\x1b[2J", "漢字" * 40, "account_" + "1234567890" * 30, 7, "7"]
 
 
-def row(group: object = "a", fold: str = "account-metrics", **options: object) -> dict[str, object]:
-    member = member_of((group,))
-    return {
-        "fold": fold, "source": "post-metric-updated", "partition": 3, "group": "unused",
-        "key": group_value(member), "events": 12_345_678, "names": 9_999, "last_event_ms": 1_700_000_000_000,
-        "quiet_in_ms": 3_599_000, "hold_in_ms": 86_400_000 + 11 * 3_600_000 + 59 * 60_000,
-    } | options  # fmt: skip
+def row(group: object = "a", fold: str = "account-metrics") -> ListedGroup:
+    return ListedGroup(
+        fold=fold, source="post-metric-updated", partition=3, group="unused", key=group_value(member_of((group,))),
+        events=12_345_678, names=9_999, bytes=0, first_offset=0, last_offset=12_345_677, first_event_ms=1_699_999_999_000,
+        last_event_ms=1_700_000_000_000, quiet_in_ms=3_599_000, hold_in_ms=86_400_000 + 11 * 3_600_000 + 59 * 60_000,
+    )  # fmt: skip
 
 
 def lines(table: Table, width: int) -> list[str]:

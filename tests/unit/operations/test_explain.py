@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,19 +13,22 @@ from streams_app import Fold
 from streams_app.codec import keys_typed, member_of
 from streams_app.formatting import counted, shown_group, span, time_text
 from streams_app.health.metrics import Metrics
+from streams_app.operations.explain_group import reopening_in
 from streams_app.operations.folded_events import pointer_to_journal
-from streams_app.operations.group_facts import FoundGroup, describe, describe_none, reopening_text
-from streams_app.operations.groups import StoredShard
+from streams_app.operations.group_facts import FoundGroup, GroupExplanation, GroupState, Reopening, state_of
+from streams_app.operations.group_text import group_sentences, reopening_text
+from streams_app.operations.groups import ListedGroup, StoredShard
+from streams_app.operations.sentences import lay_out
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 
 NOW = 1_700_000_000_000
 META = {b"fence": b"41", b"owner": b"host pid 7"}
-ROW = {
-    "group": "a", "key": "a", "events": 3, "names": 2, "bytes": 0,
-    "first_offset": 20, "last_offset": 41, "last_event_ms": NOW - 60_000,
-    "quiet_in_ms": 840_000, "hold_in_ms": 20_000_000,
-}  # fmt: skip
+ROW = ListedGroup(
+    "f", "s", 2, "a", "a", events=3, names=2, bytes=0, first_offset=20, last_offset=41, first_event_ms=NOW - 90_000,
+    last_event_ms=NOW - 60_000, quiet_in_ms=840_000, hold_in_ms=20_000_000,
+)  # fmt: skip
+ROW_FIELDS = set(ROW.__struct_fields__)
 
 
 GROUPS = st.one_of(
@@ -33,27 +37,35 @@ GROUPS = st.one_of(
 )
 
 
-REOPENING = "not known: nobody asked"
+REOPENING = Reopening(None, "not known: nobody asked")
 
 
-def explanations(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
+def explanations(end: int | None = 42, **options: Any) -> str:
     """Return each explanation in one line, independent of the terminal's width."""
-    return " ".join(lay_out(end, clock_ms, waiting, now_ms, **options).split())
+    return " ".join(text_of(end, **options).split())
 
 
-def lay_out(
+def text_of(
     end: int | None = 42,
     clock_ms: int = NOW,
     waiting: int = 0,
     now_ms: int = NOW,
     width: int = 80,
     hidden: int = 0,
+    member: bytes = b"sa",
     **options: Any,
 ) -> str:
-    row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
+    row = msgspec.structs.replace(ROW, **{key: options.pop(key) for key in list(options) if key in ROW_FIELDS})
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
-    found = FoundGroup(StoredShard("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
-    return describe(found, fold, META, None if end is None else (end, end + hidden), REOPENING, now_ms, width)
+    found = FoundGroup(StoredShard("app", fold, 2, clock_ms, 10**9), member, row, ("likes", "shares"), waiting)
+    return explained(fold, state_of(found, fold, META, None if end is None else (end, end + hidden), now_ms), width=width)
+
+
+def explained(fold: Fold, *states: GroupState, group: str = "a", width: int = 80, journal: str = "") -> str:
+    explanation = GroupExplanation(
+        fold.name, fold.source, fold.output, fold.dead_letters, group, NOW, 1, states, (), REOPENING, journal
+    )
+    return "\n\n".join(lay_out(verdict, facts, width) for verdict, facts in group_sentences(explanation))
 
 
 def test_records_hidden_by_a_transaction_are_lag_and_do_not_stop_the_clock() -> None:
@@ -77,12 +89,12 @@ a of fold f is open, and due in 14 min if no event arrives.
           equal to the wall clock
   again   not known: nobody asked"""
 
-    assert expected == lay_out(max_events=10)
+    assert expected == text_of(max_events=10)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_lines_fit_the_terminal_width(width: int) -> None:
-    lines = lay_out(width=width, now_ms=NOW + 3_600_000, end=50, group="k" * 300, key="k" * 300, waiting=3).splitlines()
+    lines = text_of(width=width, now_ms=NOW + 3_600_000, end=50, member=b"s" + b"k" * 300, waiting=3).splitlines()
 
     assert max(map(len, lines)) <= min(width, 120)
 
@@ -110,13 +122,13 @@ def test_lines_fit_the_terminal_width(width: int) -> None:
     ],
 )
 def test_verdict_gives_the_reason(options: dict[str, Any], verdict: str) -> None:
-    assert verdict == lay_out(width=200, **options).splitlines()[0]
+    assert verdict == text_of(width=200, **options).splitlines()[0]
 
 
 def test_group_only_in_the_outbox_has_a_verdict_and_five_lines_too() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
     found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
-    lines = describe(found, fold, META, (42, 42), REOPENING, NOW, 80).splitlines()
+    lines = explained(fold, state_of(found, fold, META, (42, 42), NOW)).splitlines()
 
     assert "a of fold f is closed, but the broker has not acknowledged its record yet." == lines[0]
     assert ["events", "due", "outbox", "read", "again"] == [line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)]
@@ -151,7 +163,7 @@ FOLD = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m"
     ],
 )
 def test_reopening_rate_of_groups_is_shown_if_a_worker_reports_it(page: Page | None, words: str) -> None:
-    assert words == reopening_text(page, FOLD)
+    assert words == reopening_text(reopening_in(page, FOLD))
 
 
 @pytest.mark.parametrize(
@@ -231,13 +243,10 @@ def test_listed_group_is_found_when_it_is_typed(group: tuple[object, ...]) -> No
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=3), st.binary())
 def test_every_line_is_printable_with_any_content(group: str, names: list[str], owner: bytes) -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
-    found = FoundGroup(
-        StoredShard("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1
-    )
+    found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), member_of((group,)), ROW, tuple(names), 1)
+    text = explained(fold, state_of(found, fold, META | {b"owner": owner}, (42, 42), NOW))
 
-    assert all(
-        line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), REOPENING, NOW, 80).split("\n")
-    )
+    assert all(line.isprintable() for line in text.split("\n"))
 
 
 def test_journal_of_the_same_source_and_key_is_suggested() -> None:
@@ -248,7 +257,7 @@ def test_journal_of_the_same_source_and_key_is_suggested() -> None:
 
     assert "" == pointer_to_journal(Settings.model_validate({**declared, "journals": others}), FOLD, "a b")
     assert "streams-app journal read 'a b' --journal accounts shows its events" == pointed
-    lines = describe_none("a b", FOLD, 1, REOPENING, 120, pointed).splitlines()
+    lines = explained(FOLD, group="a b", width=120, journal=pointed).splitlines()
     assert f"  journal {pointed}" == lines[-1]
 
 
@@ -268,3 +277,26 @@ def test_size_of_kept_events_and_the_remaining_room_are_shown() -> None:
 
     assert "400 bytes kept" in text
     assert "100 more bytes can be added, then it is closed" in text
+
+
+def test_facts_have_each_bound_with_its_time_and_what_is_left() -> None:
+    fold = Fold(
+        name="f", source="s", group_key="g", changed="m", quiet_period="15m", max_events=10, close_when={"status": ["done"]}
+    )
+    shard = StoredShard("app", fold, 2, NOW, 10**9)
+    state = state_of(FoundGroup(shard, b"sa", ROW, ("likes", "shares"), 0), fold, META, (42, 42), NOW)
+    bounds = {found.bound: found for found in state.bounds}
+
+    assert ("until-quiet", 840_000) == (state.verdict, state.due_in_ms)
+    assert ["quiet_period", "max_hold", "max_events", "max_changed", "close_when"] == list(bounds)
+    assert (840_000, NOW + 840_000) == (bounds["quiet_period"].due_in_ms, bounds["quiet_period"].due_at_ms)
+    assert (10, 3) == (bounds["max_events"].limit, bounds["max_events"].present)
+    assert {"status": ["done"]} == bounds["close_when"].values
+    assert ("s", 2, 41, 42, 0) == tuple(msgspec.structs.astuple(state.reading)[:5])
+
+
+def test_facts_of_a_group_that_is_due_have_no_bounds_to_wait_for() -> None:
+    due = msgspec.structs.replace(ROW, quiet_in_ms=0)
+    state = state_of(FoundGroup(StoredShard("app", FOLD, 2, NOW, 10**9), b"sa", due, (), 0), FOLD, META, (42, 42), NOW)
+
+    assert ("due", 0, ()) == (state.verdict, state.due_in_ms, state.bounds)

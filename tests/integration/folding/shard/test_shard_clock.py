@@ -111,7 +111,7 @@ async def test_hold_of_a_late_producer_is_listed_as_it_will_be_applied(owner: Ow
     settings = Settings(app_id=names.app_id, folds=(shard.fold,))
     (row,) = await collect(redis_client, await stored_shards(redis_client, settings, "f"), 10, "oldest")
 
-    assert (MINUTE - SECOND, 30 * MINUTE - SECOND) == (row["quiet_in_ms"], row["hold_in_ms"])
+    assert (MINUTE - SECOND, 30 * MINUTE - SECOND) == (row.quiet_in_ms, row.hold_in_ms)
 
 
 @pytest.mark.parametrize("away_ms", [10 * MINUTE, 2 * HOUR])

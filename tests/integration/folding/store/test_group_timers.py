@@ -166,8 +166,8 @@ async def test_groups_are_listed_longest_quiet_first_for_any_timers(store: Shard
     place = StoredShard(names.app_id, FOLD, 0, 106, fence)
     rows = await collect(store.redis, [place], 3, "quiet")
 
-    assert [4, 7, 9] == [row["quiet_in_ms"] for row in rows]
-    assert [group_text(group) for group in groups[-2:]] == [row["group"] for row in rows[:2]]
+    assert [4, 7, 9] == [row.quiet_in_ms for row in rows]
+    assert [group_text(group) for group in groups[-2:]] == [row.group for row in rows[:2]]
 
 
 async def test_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanwhile(
@@ -185,7 +185,7 @@ async def test_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanw
 
     monkeypatch.setattr(listing, "rows_of", meanwhile)
     rows = await collect(store.redis, [place], 10_000, "quiet")
-    found = [row["group"] for row in rows]
+    found = [row.group for row in rows]
 
     assert len(set(found)) == len(found)
     assert {group_text(group) for group in groups} == set(found)
