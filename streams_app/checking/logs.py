@@ -1,8 +1,7 @@
 """Detects topics that were deleted and created again, and truncated logs, by comparing logs with stored positions.
 
 A worker detects this when it claims a partition, and then stops or reads the new log. An operator should know it before a worker
-starts. Logs are compared only if the broker has topic ids. The embedded broker has none, and the end offsets that it reports are
-not those of its logs.
+starts. Logs are compared only if the broker has topic ids.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import StreamsAppError, TryAgainError, text_of
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.group_offsets import commits_in, in_group
+from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN
@@ -100,7 +100,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
     for topic in sorted({tp.topic for tp in read}):
         tps = [tp for tp in read if tp.topic == topic]
         async with log_reader(settings.kafka, topic, [tp.partition for tp in tps]) as consumer:
-            ends = await consumer.end_offsets([TopicPartition(*tp) for tp in tps])
+            ends = await stable_ends(consumer, [TopicPartition(*tp) for tp in tps])
             for tp in tps:
                 so_far, end = read[tp], ends[TopicPartition(*tp)]
                 kept = so_far.read or ((Fingerprint(so_far.to - 1, OTHER),) if so_far.to > end else ())

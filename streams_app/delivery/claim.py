@@ -134,7 +134,7 @@ class Claim(ABC):
     async def broker_keeps_metadata(self) -> bool:
         """Return whether the broker stores commit metadata, judged by the commit of the partition; False if there is no commit.
 
-        The embedded broker stores none; the committed offset then applies to all processors.
+        Without metadata, the committed offset applies to all processors.
         """
 
     @abstractmethod

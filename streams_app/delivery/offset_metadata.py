@@ -2,8 +2,8 @@
 
 The committed offset is the lowest offset of all processors. The commit metadata contains the offset of each processor by name. A
 processor whose state is lost resumes at its own offset, and a new one chooses where it starts. Offsets of names without a processor
-in this worker are retained, because a newer or older worker of the application may run them. If the broker stores no metadata, such
-as the embedded broker, the committed offset applies to all processors.
+in this worker are retained, because a newer or older worker of the application may run them. If the broker stores no metadata, the
+committed offset applies to all processors.
 
 The commit metadata is JSON, ``{"<name>": offset, …}``. The key ``"@notes"`` contains the metadata of each processor by name. If the
 JSON exceeds the limit of a broker, a compact form is written: ``~<lowest offset>;<name>=<difference>,…``. The offset of a processor

@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupIdNotFound, IncompatibleBrokerVersion, KafkaError, NonEmptyGroup, for_code
+from aiokafka.errors import GroupIdNotFound, KafkaError, NonEmptyGroup, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from streams_app.errors import ConfigurationError, TryAgainError, text_of
@@ -55,16 +55,13 @@ async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
 
     The request is sent directly, because the admin client of aiokafka has no method for it.
     """
-    try:
-        async with asyncio.timeout(EMPTY_SECONDS):
-            while True:
-                coordinator = await client.find_coordinator(group)
-                reply = await client._send_request(DeleteGroupsRequest([group]), coordinator)
-                error = for_code(reply.results[0][1])
-                if error is not NonEmptyGroup:
-                    break
-                await asyncio.sleep(POLL_SECONDS)
-    except IncompatibleBrokerVersion:
-        return  # the embedded broker: its groups end with its process
+    async with asyncio.timeout(EMPTY_SECONDS):
+        while True:
+            coordinator = await client.find_coordinator(group)
+            reply = await client._send_request(DeleteGroupsRequest([group]), coordinator)
+            error = for_code(reply.results[0][1])
+            if error is not NonEmptyGroup:
+                break
+            await asyncio.sleep(POLL_SECONDS)
     if reply.results[0][1] and error is not GroupIdNotFound:
         raise error(f"cannot delete the consumer group {group}")

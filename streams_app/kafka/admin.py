@@ -95,7 +95,7 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Return ``retention.ms`` of each topic; -1 means no limit. Return {} if the request fails, as on the embedded broker."""
+    """Return ``retention.ms`` of each topic; -1 means no limit. Return {} if the broker does not report it."""
     found = await topic_configs(client, names)
     return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
@@ -33,7 +33,6 @@ FETCH_MAX_WAIT_MS: Final = 50
 MAX_RECORDS: Final = 5_000
 """Maximum number of records taken from the client at once; the rest stays unparsed."""
 
-POLL_MS: Final = 100
 SILENT_SECONDS: Final = 15.0
 """Time after which the broker is considered down if no record has arrived and the end of the log is not reached."""
 
@@ -68,21 +67,6 @@ async def log_reader(
         raise TryAgainError(f"Kafka at {kafka.bootstrap_servers} does not answer: {error!r}") from error
     finally:
         await consumer.stop()
-
-
-async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Seek each partition to its end, and return the last stable offset of each from the fetch that follows.
-
-    A query for the end of a partition does not suffice: the embedded broker would return the first offset of the last batch.
-    """
-    for tp, end in (await consumer.end_offsets(tps)).items():
-        consumer.seek(tp, end)
-    for _ in range(int(SILENT_SECONDS * 1000) // POLL_MS):
-        await consumer.getmany(timeout_ms=POLL_MS)
-        ends = {tp: consumer.last_stable_offset(tp) for tp in tps}
-        if None not in ends.values():
-            return ends
-    raise TryAgainError(f"Kafka does not say where {tps[0].topic} ends: {SILENT_SECONDS:.0f} s without an answer")
 
 
 async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncGenerator[Batch, None]:

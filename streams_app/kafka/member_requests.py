@@ -27,7 +27,7 @@ from aiokafka.structs import TopicPartition
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
-from streams_app.kafka.log_ends import high_watermarks
+from streams_app.kafka.log_ends import high_watermarks, stable_ends
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
 """Errors of a request whose connection was closed. The broker may still execute the request, even after later requests."""
@@ -55,7 +55,7 @@ async def unread_ranges_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, in
     unknown = [tp for tp, position in positions.items() if position < 0]
     if not tps:
         return {}
-    ends = await consumer.end_offsets(tps)
+    ends = await stable_ends(consumer, tps)
     high = await high_watermarks(consumer, tps)
     committed = await committed_of(consumer, unknown) if unknown else {}
     never = [TopicPartition(*tp) for tp in unknown if tp not in committed]

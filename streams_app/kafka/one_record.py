@@ -10,6 +10,7 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import GONE, OTHER, checksum_of
+from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.patches.record_batches import RecordBatches
 
 READ_UNCOMMITTED: Final = 0
@@ -41,7 +42,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
         raise error(str(tp))
     found = _found(answer[-1], offset)
     if found is None:
-        if (await consumer.end_offsets([key]))[key] > offset:
+        if (await stable_ends(consumer, [key]))[key] > offset:
             raise LeaderNotAvailableError(f"the leader of {tp} does not show offset {offset} yet")
         return OTHER
     return found

@@ -14,6 +14,7 @@ from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Incarnation
 from streams_app.delivery.group_consumer import Member, PartitionCommit
 from streams_app.kafka.fetching import view_of
+from streams_app.kafka.log_ends import offsets_at, stable_ends
 from streams_app.kafka.member_requests import commit_as, committed_of
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import incarnations, topic_ids
@@ -81,7 +82,7 @@ class KafkaRequests(ABC):
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
-            return (await consumer.beginning_offsets([key]))[key], (await consumer.end_offsets([key]))[key]
+            return (await consumer.beginning_offsets([key]))[key], (await stable_ends(consumer, [key]))[key]
 
         return await self._asked(ask)
 
@@ -95,9 +96,6 @@ class KafkaRequests(ABC):
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:
-            # Read the end first: if no record is found, records that arrive in between must not be skipped.
-            end = (await consumer.end_offsets([key]))[key]
-            found = (await consumer.offsets_for_times({key: time_ms}))[key]
-            return int(end if found is None else found.offset)
+            return (await offsets_at(consumer, await stable_ends(consumer, [key]), time_ms))[key]
 
         return await self._asked(ask)

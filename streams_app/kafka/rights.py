@@ -1,7 +1,7 @@
 """Queries the broker for the rights of this Kafka user on topics and groups.
 
-A broker without an authorizer grants every right. Brokers before Kafka 2.8 and the embedded broker do not report rights; the rights
-are then unknown, and none counts as missing.
+A broker without an authorizer grants every right. A broker that does not report rights, as before Kafka 2.8, leaves them unknown,
+and none counts as missing.
 """
 
 from __future__ import annotations

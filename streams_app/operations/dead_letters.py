@@ -18,11 +18,13 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
-from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
+from streams_app.kafka.log_ends import offsets_at, stable_ends
+from streams_app.kafka.log_reader import SILENT_SECONDS
 from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter, split_headers
 from streams_app.settings import Settings
 
 BATCH_RECORDS: Final = 500
+POLL_MS: Final = 100
 BEFORE_MS: Final = 3_600_000
 """How much before the requested start reading begins, in ms. A dead letter ``finished-late`` may be written some time before
 the dead letter ``interrupted`` of the same event, so it may lie before the requested start."""
@@ -89,8 +91,8 @@ async def dead_letter_topic(
 
     Args:
         source: Topic into which the events are to be replayed. None: they are only listed, or are replayed into a read store.
-        since_ms: Time of the first record to read in each partition; 0: read all records. With the embedded broker, older records
-            may be read as well.
+        since_ms: Time of the first record to read in each partition; 0: read all records. Some of the records that
+            follow it may be older.
     """
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [name, *filter(None, [source])])
@@ -109,8 +111,7 @@ async def dead_letter_topic(
         consumer.assign(tps)
         begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
         if since_ms:
-            at = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
-            begins = {tp: ends[tp] if found is None else found.offset for tp, found in at.items()}
+            begins = await offsets_at(consumer, ends, since_ms)
         yield DeadLetterTopic(name, counts.get(source or "", 0), begins, ends, consumer)
     except NOT_ALLOWED as error:
         raise not_allowed(settings.kafka, error) from error

@@ -22,8 +22,8 @@ from streams_app.events.declaration import Event
 from streams_app.events.headers import TYPE, Headers, header, source_of
 from streams_app.events.unwrapping import attributes_of
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_ends import high_watermarks
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import high_watermarks, offsets_at, stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.dead_letters import DeadLetterListing, read_dead_letters
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_key, describe_none
@@ -188,8 +188,8 @@ class EventLog:
         return max(self._log_bounds[tp][0], 0 if position is None else position.offset)
 
     async def _offsets_at(self, time_ms: int) -> dict[TP, int]:
-        found = await self._consumer.offsets_for_times({TopicPartition(*tp): time_ms for tp in self._log_bounds})
-        return {TP(*tp): self._log_bounds[TP(*tp)][1] if at is None else at.offset for tp, at in found.items()}
+        ends = {TopicPartition(*tp): end for tp, (_, end) in self._log_bounds.items()}
+        return {TP(*tp): offset for tp, offset in (await offsets_at(self._consumer, ends, time_ms)).items()}
 
     def _read(self, ranges: Ranges) -> AsyncGenerator[Batch, None]:
         self._consumer.resume(*(TopicPartition(*tp) for tp in self._log_bounds))  # an earlier read paused them

@@ -17,7 +17,8 @@ from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import counted, escaped, shown_group
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.operations.group_facts import GroupDrop
 from streams_app.operations.group_text import dropped_text
 from streams_app.operations.groups import StoredShard, group_text, redis_of, rows_of, stored_shards

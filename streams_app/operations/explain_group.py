@@ -17,7 +17,7 @@ from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
-from streams_app.kafka.log_ends import high_watermarks
+from streams_app.kafka.log_ends import high_watermarks, stable_ends
 from streams_app.operations.folded_events import pointer_to_journal
 from streams_app.operations.group_facts import FoundGroup, GroupDrop, GroupExplanation, Reopening, state_of
 from streams_app.operations.groups import StoredShard, outbox_counts, redis_of, rows_of, stored_shards
@@ -113,7 +113,7 @@ async def _end(settings: Settings, shard: StoredShard) -> tuple[int, int] | None
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await consumer.start()
-            stable = int((await consumer.end_offsets([tp]))[tp])
+            stable = (await stable_ends(consumer, [tp]))[tp]
             return stable, max(stable, (await high_watermarks(consumer, [tp]))[tp])
     except (KafkaError, OSError, TimeoutError):
         return None

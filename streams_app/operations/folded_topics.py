@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.read_store.core.merge import BEFORE_RESET, CellChange, newest
 from streams_app.read_store.core.record import ExpectedRecords, RejectedRecord, parse
 from streams_app.read_store.sync.store_sync import parts_of
@@ -42,12 +43,9 @@ class AnnouncedChanges:
 class FoldedTopics:
     """Reads the output topics of a read store's folds; created by :meth:`opened`."""
 
-    def __init__(
-        self, expected: Mapping[str, ExpectedRecords], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer
-    ) -> None:
+    def __init__(self, expected: Mapping[str, ExpectedRecords], readers: Sequence[AIOKafkaConsumer]) -> None:
         self._expected = expected
         self._readers = readers
-        self._asker = asker
 
     @classmethod
     @asynccontextmanager
@@ -64,17 +62,16 @@ class FoldedTopics:
             readers = [
                 await stack.enter_async_context(log_reader(settings.kafka, topic, range(counts[topic]))) for topic in expected
             ]
-            # A separate consumer, because a query for the end of a topic resets the position of the consumer.
-            first = next(iter(expected))
-            asker = await stack.enter_async_context(log_reader(settings.kafka, first, range(counts[first])))
-            asker.assign([TopicPartition(topic, number) for topic in expected for number in range(counts[topic])])
-            yield cls(expected, readers, asker)
+            yield cls(expected, readers)
 
     async def log_bounds(self) -> dict[TP, tuple[int, int]]:
         """Return the current first offset and last stable offset of each partition."""
-        tps = sorted(self._asker.assignment())
-        ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
-        return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
+        found: dict[TP, tuple[int, int]] = {}
+        for reader in self._readers:
+            tps = sorted(reader.assignment())
+            ends, begins = await stable_ends(reader, tps), await reader.beginning_offsets(tps)
+            found |= {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
+        return found
 
     async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[AnnouncedChanges, None]:
         """Read ranges of offsets, and yield the cell changes of their records.

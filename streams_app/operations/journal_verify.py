@@ -17,7 +17,8 @@ from streams_app.journal.core.entry import UNKEYED, Row, headers_with_key, row_o
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.operations.groups import redis_of
 from streams_app.operations.journal import statuses_of
 from streams_app.schemas.registry import registry_of

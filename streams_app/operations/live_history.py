@@ -13,7 +13,8 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, StreamsAppError
 from streams_app.formatting import counted, time_text
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.live.core.record_effects import ViewRule
 from streams_app.operations.explain_event import last_of
 from streams_app.schemas.registry import registry_of

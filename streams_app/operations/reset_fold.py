@@ -41,6 +41,7 @@ from streams_app.health.status import Status
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.kafka.group_offsets import commits_in, in_group, member_count, move
+from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
@@ -203,7 +204,7 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
     tps = [TopicPartition(source, number) for number in sorted(await known_partitions(consumer, source))]
     if not tps:
         return
-    begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+    begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
     committed = await commits_in(settings.kafka, consumer, settings.app_id, [TP(*tp) for tp in tps])
     declared = [other.name for other in settings.folds if other.source == source]
     starts = ends if any(other.name == fold and other.start == "latest" for other in settings.folds) else begins

@@ -20,7 +20,7 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
-from streams_app.kafka.log_reader import stable_ends
+from streams_app.kafka.log_ends import stable_ends
 from streams_app.operations.retrying import with_retries
 from streams_app.read_store.core.store import CheckpointStep, ReadStore, former_end_of, reset_of
 from streams_app.read_store.registry import open_store

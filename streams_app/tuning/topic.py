@@ -14,7 +14,8 @@ from streams_app.folding.reading.reader import RangeFaults, decode_all
 from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import offsets_at, stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import Settings
@@ -79,9 +80,7 @@ async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, t
     ends = await stable_ends(consumer, tps)
     begins = await consumer.beginning_offsets(tps)
     if from_ms is not None:
-        # The embedded broker returns an earlier record, which is skipped, see _PartitionRead.
-        found = await consumer.offsets_for_times(dict.fromkeys(tps, from_ms))
-        begins |= {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
+        begins = await offsets_at(consumer, ends, from_ms)
     return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
 

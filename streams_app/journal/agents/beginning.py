@@ -31,7 +31,6 @@ async def claim_state(store: JournalStore, journal: JournalSettings, claim: Clai
         raise _other_log(journal, claim, "is another log than the one in the journal: the topic was deleted and recreated")
     common = await claim.rewind_if_truncated(found.log, found.fence + 1)
     if common is None:
-        # The embedded broker returns log ends that are too low, so only a reset of the reader shows that the log is another one.
         if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):
             raise _other_log(journal, claim, f"ends at offset {bounds.end}, but the journal has read up to {found.fence}")
         return found

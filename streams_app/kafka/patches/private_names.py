@@ -20,7 +20,12 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka.admin:AIOKafkaAdminClient": ("_client", "_send_request(self, request, node_id)"),
     "aiokafka.client:AIOKafkaClient": ("_conns", "_maybe_wait_metadata(self)", "_metadata_update(self, cluster_metadata, topics)"),
     "aiokafka.conn:": ("READER_LIMIT",),
-    "aiokafka.conn:AIOKafkaConnection": ("_send_sasl_token(self, payload)", "close(self, reason)", "send(self, request)"),
+    "aiokafka.conn:AIOKafkaConnection": (
+        "_send_sasl_token(self, payload)",
+        "_versions",
+        "close(self, reason)",
+        "send(self, request)",
+    ),
     "aiokafka.conn:OAuthAuthenticator": ("_sasl_oauth_token_provider", "_token_sent", "step(self, payload)"),
     "aiokafka.conn:AIOKafkaProtocol": ("_stream_reader",),
     "aiokafka.consumer.consumer:AIOKafkaConsumer": ("_client", "_closed", "_coordinator", "_fetcher", "_subscription"),

@@ -96,7 +96,7 @@ class DeduplicatedGuarantee(Guarantee):
         log, tracker = self._log, self._partition.tracker
         # A new subscriber has run no events below its initial offset, and needs no ids from there.
         kept = await log.claim(tracker.end if restored.is_first_start else 0)
-        # A topic id identifies the log, so its end is not checked: the embedded broker may report too low an end.
+        # A topic id identifies the log, so its end is not checked.
         metadata = decoded(kept.metadata, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
         if metadata is not None and is_of_another_log(metadata, claim.topic_id):
             log.drop(kept.open)

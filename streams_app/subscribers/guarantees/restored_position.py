@@ -86,8 +86,7 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         None in these cases:
 
         - Redis has no position, as at the first start.
-        - The position is beyond the end of the log, and the broker is the embedded one, which stores no commit metadata: it has
-          lost its log and its commits together.
+        - The position is beyond the end of the log: the broker has lost the log and the commits together.
         - The subscriber may run events twice, its initial offset is the start of the log, and one of two faults occurs: Redis does
           not answer, or the topic has an id but the position has no valid metadata. No event is lost, but some may run twice.
 
@@ -103,8 +102,7 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         if may_begin_anew:
             return None
         raise
-    # The embedded broker, which stores no metadata, loses its logs and its commits together.
-    if position is None or (position.offset > claim.log_bounds.end and not await claim.broker_keeps_metadata()):
+    if position is None or position.offset > claim.log_bounds.end:
         return None
     # Kafka also removes the commits of a deleted topic: without metadata, the position may be that of the former log.
     if may_begin_anew and claim.topic_id and decoded(position.metadata, position.offset, NO_OFFSET) is None:
@@ -133,9 +131,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
             tracker = OffsetTracker(min(position.offset, common), below(metadata.above, common))
             return RestoredPosition(tracker, up_to(metadata.read, common), common)
     is_other = metadata is not None and is_of_another_log(metadata, claim.topic_id)
-    # The embedded broker, which stores no metadata, may report too low an end: just after the first record of the last batch.
-    is_beyond = position.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
-    if is_other or is_beyond or (claim.was_reset and not is_same):
+    if is_other or position.offset > claim.log_bounds.end or (claim.was_reset and not is_same):
         what = (
             f"ends at {claim.log_bounds.end}, but was read up to {position.offset}: its log went back"
             if is_same

@@ -19,7 +19,8 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of, o
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.group_offsets import commits_in, in_group, move
-from streams_app.kafka.log_reader import log_reader, stable_ends
+from streams_app.kafka.log_ends import offsets_at, stable_ends
+from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
 from streams_app.subscribers.declaration.replayed_event import replay_topic
@@ -142,5 +143,4 @@ async def _offsets(kafka: KafkaSettings, topic: str, partitions: int, at: At) ->
         ends = await stable_ends(reader, tps)
         if at == "latest":
             return {TP(*tp): end for tp, end in ends.items()}
-        first = await reader.offsets_for_times(dict.fromkeys(tps, at))
-        return {TP(*tp): ends[tp] if first[tp] is None else first[tp].offset for tp in tps}
+        return {TP(*tp): offset for tp, offset in (await offsets_at(reader, ends, at)).items()}

@@ -12,7 +12,8 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from streams_app.delivery.batch import TP
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.settings import KafkaSettings
 from tests.helpers.cli.commands import Place, Ran, run
 from tests.helpers.folding.checker import event

@@ -50,6 +50,8 @@ async def test_record_that_arrives_during_an_offset_lookup_by_time_is_not_skippe
     class Broker:
         """Answers as for a log that grows after each answer."""
 
+        _client = SimpleNamespace(cluster=SimpleNamespace(leader_for_partition=lambda _: None))
+
         async def offsets_for_times(self, times: dict[Any, int]) -> dict[Any, Any]:
             ((key, time_ms),) = times.items()
             found = next((SimpleNamespace(offset=at) for at, one in enumerate(log) if one >= time_ms), None)
