@@ -83,7 +83,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
         self._last_release_seconds = release_seconds if last_release_seconds is None else last_release_seconds
         self._release_seconds = release_seconds
         self._settings = settings
-        self._group = group
+        self.group = group
         self._topics = list(topics)
         self._consumer: AIOKafkaConsumer | None = None
         self._ownership: Ownership | None = None
@@ -105,7 +105,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
                 if is_cancelled():
                     raise
                 wait_ms = self.outage.failed(error)
-                logger.debug("consumer of group %s is recreated", self._group, exc_info=error)
+                logger.debug("consumer of group %s is recreated", self.group, exc_info=error)
             finally:
                 await self._leave(ownership, self._last_release_seconds if stop.is_set() else self._release_seconds)
             await wait(stop, wait_ms / 1000)
@@ -120,8 +120,8 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
         session_ms = kafka.session_timeout_ms
         self._consumer = AIOKafkaConsumer(
             **client_options(kafka),
-            client_id=f"{self._settings.app_id}-{self._group}",
-            group_id=f"{self._settings.app_id}.{self._group}",
+            client_id=f"{self._settings.app_id}-{self.group}",
+            group_id=f"{self._settings.app_id}.{self.group}",
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -140,10 +140,10 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
         worker = self._settings.worker
         self._failed = asyncio.get_running_loop().create_future()
         tasks = {
-            asyncio.create_task(self._read(ownership), name=f"{self._group} read"),
-            asyncio.create_task(_every(worker.tick_ms / 1000, _soon(ownership.tick_once)), name=f"{self._group} tick"),
-            asyncio.create_task(_every(worker.commit_every_ms / 1000, ownership.commit_once), name=f"{self._group} commit"),
-            asyncio.create_task(_stopped(stop), name=f"{self._group} stop"),
+            asyncio.create_task(self._read(ownership), name=f"{self.group} read"),
+            asyncio.create_task(_every(worker.tick_ms / 1000, _soon(ownership.tick_once)), name=f"{self.group} tick"),
+            asyncio.create_task(_every(worker.commit_every_ms / 1000, ownership.commit_once), name=f"{self.group} commit"),
+            asyncio.create_task(_stopped(stop), name=f"{self.group} stop"),
         }
         try:
             done, _ = await asyncio.wait({*tasks, self._failed}, return_when=asyncio.FIRST_COMPLETED)

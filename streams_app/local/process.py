@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.producer import Producer
 from streams_app.delivery.scripts import Scripts
 from streams_app.events.publishing import Events
@@ -72,7 +73,7 @@ class LocalProcess:
             self._served.append((
                 member,
                 assemble_subscriber(
-                    settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
+                    settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters,
                     decode=decode_of(one.subscriber, settings.limits, events, replays_topic), scripts=scripts,
                     producer=producer, clock=clock, executor=partial(slots, one),
                     on_fatal=partial(on_fatal, member), crash_isolation=crash_isolation, replays_topic=replays_topic,
@@ -85,7 +86,8 @@ class LocalProcess:
         self._is_open = True
         worker = self._settings.worker
         for member, served in self._served:
-            member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
+            ownership = Ownership(member, served.processors, served.config)
+            member.join(ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
 
     async def stop(self, seconds: float | None = None) -> None:
         """Wait for running attempts, commit, release the consumer groups, and exit the lifespan."""

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final
 
 from streams_app.clock import Clock
+from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
-from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry, UnusableSchemaError
+from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry, UnusableSchemaError, registry_of
+from streams_app.settings import Settings
 
 ABOUT: Final = "schema-registry"
 """Subject of an outage in the status of the worker, and label ``cause`` of the metric ``streams_app_not_ready``."""
@@ -94,11 +96,20 @@ class PatientRegistry:
             self._report(None)
 
 
-def report_to(status: Status, component: str = "") -> Callable[[str | None], None]:
-    """Return a function that reports an outage of the registry, or a schema that cannot be used, in ``status``.
+def patient_registry(
+    settings: Settings, formats: Collection[Format], clock: Clock, status: Status, component: str = ""
+) -> PatientRegistry | None:
+    """Create the registry of an application, which reports in ``status``; None if the settings name no registry.
 
-    The worker is not ready as long as there is a fault. ``component`` is what waits besides folds, such as ``live views``.
+    The worker is not ready while a schema cannot be used and, if folds wait, while the registry does not answer.
+
+    Args:
+        component: What waits besides folds, such as ``live views``; "" for folds.
+
+    Raises:
+        ConfigurationError: See :func:`.registry_of`.
     """
+    registry = registry_of(settings, formats, clock)
     about = f"{ABOUT}:{component}" if component else ABOUT
 
     def report(fault: str | None) -> None:
@@ -107,4 +118,4 @@ def report_to(status: Status, component: str = "") -> Callable[[str | None], Non
         else:
             status.set_not_ready(about, fault)
 
-    return report
+    return None if registry is None else PatientRegistry(registry, clock, report, reports_outages=not component)

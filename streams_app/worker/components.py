@@ -26,13 +26,14 @@ from streams_app.folding.store.keys import probe_key
 from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
-from streams_app.journal.agents.agent import Journals
+from streams_app.journal.agents.agent import journal_agents
 from streams_app.journal.reading.page import add_journal_pages
+from streams_app.kafka.group_agent import GroupAgent
 from streams_app.kafka.producer import AckedProducer
-from streams_app.live.agents.agent import LiveViews
+from streams_app.live.agents.agent import view_agents
 from streams_app.operations.groups import groups_of_worker
 from streams_app.read_store.sync.access import require_store_access
-from streams_app.read_store.sync.agent import ReadStoreAgent
+from streams_app.read_store.sync.agent import read_store_agent
 from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_redis_rights, why_unreachable
 from streams_app.requirements.check import require_kafka
 from streams_app.requirements.workload import Workload
@@ -120,8 +121,8 @@ class Components:
         return workload.with_subscribers(self.selection.subscribers) if self._has_subscribers() else workload
 
     def _create_runs(self) -> None:
-        agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.selection.stores]
-        for store, agent in agents:
+        for store in self.selection.stores:
+            agent = read_store_agent(self.settings, store, self.metrics, self.clock)
             self.watchdog.watch_transactions(store.group, agent.ownership)
             self._runs[store.group] = agent.run
         if self._has_subscribers():
@@ -131,17 +132,18 @@ class Components:
             )  # fmt: skip
             self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
             self._runs["subscribers"] = subscribers.run
-        if views := self.selection.views:
-            live = LiveViews(
-                self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.status, self.watchdog.watch, views
+        agents: list[GroupAgent] = []
+        if self.selection.views:
+            agents += view_agents(
+                self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.status, self.selection.views
             )
-            self._runs["live views"] = live.run
         if self.selection.journals:
-            journals = Journals(
-                self.settings, self.redis, self.skew.clock, self.metrics, self.status, self.watchdog.watch,
-                self.selection.journals, self.fold_backlog,
-            )  # fmt: skip
-            self._runs["journals"] = journals.run
+            agents += journal_agents(
+                self.settings, self.redis, self.skew.clock, self.metrics, self.status, self.selection.journals, self.fold_backlog
+            )
+        for agent in agents:
+            self.watchdog.watch(agent.member.group, agent.ownership)
+            self._runs[agent.member.group] = agent.run
 
     def fold_backlog(self) -> int:
         """Return the number of records that the folds of this worker have read but not applied yet; 0 without folds.

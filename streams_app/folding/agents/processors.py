@@ -17,8 +17,7 @@ from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.schemas.registry import registry_of
-from streams_app.schemas.waiting import PatientRegistry, report_to
+from streams_app.schemas.waiting import patient_registry
 
 
 class FoldProcessors:
@@ -34,8 +33,9 @@ class FoldProcessors:
         for fold in context.settings.folds:
             self._folds.setdefault(fold.source, []).append(fold)
         settings = context.settings
-        registry = registry_of(settings, [fold.format for fold in settings.folds], context.clock)
-        self._schemas = None if registry is None else PatientRegistry(registry, context.clock, report_to(context.status))
+        formats = [fold.format for fold in settings.folds]
+        self._schemas = patient_registry(settings, formats, context.clock, context.status)
+        registry = None if self._schemas is None else self._schemas.registry
         self._readers = {fold.name: reader_of(fold, settings.limits, registry) for fold in settings.folds}
 
     @property

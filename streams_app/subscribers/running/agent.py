@@ -6,10 +6,10 @@ other subscriber.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from redis.asyncio import Redis
@@ -18,14 +18,14 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
-from streams_app.delivery.group_consumer import GroupConsumer
-from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership, OwnershipConfig
+from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, OwnershipConfig
 from streams_app.delivery.processor import Processors
 from streams_app.delivery.producer import Producer
 from streams_app.delivery.scripts import Scripts
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
+from streams_app.kafka.group_agent import GroupAgent, config_of
 from streams_app.kafka.group_member import GroupMember
 from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Settings
@@ -47,7 +47,7 @@ from streams_app.subscribers.guarantees.at_most_once import BeginCommits
 from streams_app.subscribers.guarantees.deduplicated import DeduplicatedGuarantee
 from streams_app.subscribers.guarantees.guarantee import Guarantee
 from streams_app.subscribers.running.processor import RELEASE_SECONDS, SubscriberProcessor
-from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
+from streams_app.subscribers.running.subscriber_gauges import UPDATE_SECONDS, SubscriberGauges
 from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
 from streams_app.subscribers.state.store import RateStore, SubscriberScripts, SubscriberStore
 from streams_app.subscribers.state.token_bucket import bucket_of
@@ -108,13 +108,13 @@ class SubscriberRuntime(NamedTuple):
 
     dispatcher: Dispatcher
     subscriber_metrics: SubscriberMetrics
-    ownership: Ownership
+    processors: SubscriberProcessors
+    config: OwnershipConfig
 
 
 def assemble_subscriber(
     settings: Settings,
     subscriber: Subscriber[Any, Any, Any],
-    group_consumer: GroupConsumer,
     *,
     topic: str,
     dead_letters: str,
@@ -129,7 +129,7 @@ def assemble_subscriber(
     metrics: Metrics | None = None,
     schemas: PatientRegistry | None = None,
 ) -> SubscriberRuntime:
-    """Assemble the components that run one subscriber, with given implementations of consumer, scripts and executor.
+    """Assemble the components that run one subscriber, with given implementations of scripts and executor.
 
     Args:
         executor: Creates the executor. It is called with the function to which the executor passes attempts that have ended.
@@ -176,23 +176,20 @@ def assemble_subscriber(
         settings.limits,
         schemas,
     )
-    topics = [topic, replays_topic] if replays_topic else [topic]
-    config = OwnershipConfig(
-        trusted,
-        Status(),  # not the status of the worker, which stays ready while one subscriber waits, because the others continue
-        on_fatal=on_fatal,
+    config = replace(
+        config_of(settings, trusted, metrics, on_fatal),
         on_resync=lambda name, cause: subscriber_metrics.resynced(cause),
-        on_went_back=metrics.went_back,
-        session_ms=settings.kafka.session_timeout_ms,
-        tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=release_seconds(subscriber),
         reclaim_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
         # Only its commits contain the begun events, so an older commit must never overwrite a newer one.
         on_doubt=on_fatal if subscriber.requires_commit else None,
     )
-    return SubscriberRuntime(
-        dispatcher, subscriber_metrics, Ownership(group_consumer, SubscriberProcessors(topics, context), config)
-    )
+    processors = SubscriberProcessors(_topics_of(topic, replays_topic), context)
+    return SubscriberRuntime(dispatcher, subscriber_metrics, processors, config)
+
+
+def _topics_of(topic: str, replays_topic: str) -> list[str]:
+    return [topic, replays_topic] if replays_topic else [topic]
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
@@ -201,96 +198,93 @@ def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
     return "; ".join(filter(None, [waits, text])) or None
 
 
-class SubscriberAgent:
-    """Runs one subscriber; several workers share its partitions."""
+class RunningSubscriber(NamedTuple):
+    """A subscriber in one worker: its agent, and what ``/events`` shows of it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        subscriber: Subscriber[Any, Any, Any],
-        *,
-        topic: str,
-        dead_letters: str,
-        decode: Decode,
-        redis: Redis,
-        producer: Producer,
-        clock: Clock,
-        users: UserLoop,
-        metrics: Metrics,
-        status: Status,
-        on_fatal: Callable[[BaseException], None],
-        crash_isolation: CrashIsolation,
-        loop_monitor: LoopMonitor | None = None,
-        replays_topic: str = "",
-        schemas: PatientRegistry | None = None,
-    ) -> None:
-        """Assemble the subscriber; called on the event loop of the worker. Connections are made by :meth:`run`.
+    agent: GroupAgent
+    gauges: SubscriberGauges
+    subscriber_metrics: SubscriberMetrics
 
-        Args:
-            decode: Decodes records. Decoding that runs code of users is left to the executor slot.
-            status: Receives a reason why the worker is not ready if the subscriber waits for an operator, and remarks about the
-                subscriber, for example that its reader is paused.
-            on_fatal: Ends the process; called if all slots hang, because threads that hang cannot be ended otherwise.
-            replays_topic: Topic of replayed events; "" if the application has none.
-            schemas: Fetches the schemas of framed events; None: no event is framed.
-        """
 
-        def make_executor(on_ended: OnEnded) -> Executor:
-            function, tracing = function_of(subscriber, settings.limits), tracing_of(settings)
-            if tracing is not None:
-                function = traced(function, subscriber, settings.app_id, tracing, clock)
-            given = (function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
-            if not subscriber.is_async:
-                return ThreadExecutor(*given, on_hung=hung)
-            made = AsyncExecutor(users.loop, *given, on_hung=hung)
-            if loop_monitor is not None:
-                loop_monitor.add(subscriber.name, made)
-            return made
+def running_subscriber(
+    settings: Settings,
+    subscriber: Subscriber[Any, Any, Any],
+    *,
+    topic: str,
+    dead_letters: str,
+    decode: Decode,
+    redis: Redis,
+    producer: Producer,
+    clock: Clock,
+    users: UserLoop,
+    metrics: Metrics,
+    status: Status,
+    on_fatal: Callable[[BaseException], None],
+    crash_isolation: CrashIsolation,
+    loop_monitor: LoopMonitor | None = None,
+    replays_topic: str = "",
+    schemas: PatientRegistry | None = None,
+) -> RunningSubscriber:
+    """Create the agent of a subscriber, without connecting; called on the event loop of the worker.
 
-        def hung(stacks: str) -> None:
-            logger.critical("all slots of a subscriber hang, ending subscriber=%s stacks:\n%s", subscriber.name, stacks)
-            on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
+    Args:
+        decode: Decodes records. Decoding that runs code of users is left to the executor slot.
+        status: Receives a reason why the worker is not ready if the subscriber waits for an operator, and remarks about the
+            subscriber, for example that its reader is paused.
+        on_fatal: Ends the process; called if all slots hang, because threads that hang cannot be ended otherwise.
+        replays_topic: Topic of replayed events; "" if the application has none.
+        schemas: Fetches the schemas of framed events; None: no event is framed.
+    """
 
-        topics = [topic, replays_topic] if replays_topic else [topic]
-        self._member = GroupMember(
-            settings,
-            subscriber.name,
-            topics,
-            release_seconds=release_seconds(subscriber),
-            last_release_seconds=last_release_seconds(settings),
-        )
-        self._dispatcher, subscriber_metrics, self.ownership = assemble_subscriber(
-            settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode,
-            scripts=SubscriberScripts(redis), producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail,
-            crash_isolation=crash_isolation, replays_topic=replays_topic, metrics=metrics, schemas=schemas,
-        )  # fmt: skip
-        self.subscriber_metrics = subscriber_metrics
-        about = f"subscriber:{subscriber.name}"
+    def make_executor(on_ended: OnEnded) -> Executor:
+        function, tracing = function_of(subscriber, settings.limits), tracing_of(settings)
+        if tracing is not None:
+            function = traced(function, subscriber, settings.app_id, tracing, clock)
+        given = (function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
+        if not subscriber.is_async:
+            return ThreadExecutor(*given, on_hung=hung)
+        made = AsyncExecutor(users.loop, *given, on_hung=hung)
+        if loop_monitor is not None:
+            loop_monitor.add(subscriber.name, made)
+        return made
 
-        def report(text: str | None) -> None:
-            outage = self._member.outage
-            if outage.waits_for_operator:
-                status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {outage.fault}")
-            else:
-                status.clear(about)
-            status.remark(about, remark_with(outage.fault, subscriber.name, text))
+    def hung(stacks: str) -> None:
+        logger.critical("all slots of a subscriber hang, ending subscriber=%s stacks:\n%s", subscriber.name, stacks)
+        on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
 
-        self.gauges = SubscriberGauges(
-            metrics, subscriber.name, self._dispatcher, subscriber_metrics, self._unread_ranges, clock,
-            remark=report,
-            lag_ms=lambda: 0 if loop_monitor is None else loop_monitor.lag_ms(subscriber.name),
-            waits_for_operator=lambda: self._member.outage.waits_for_operator,
-            idempotent=subscriber.idempotent,
-        )  # fmt: skip
+    member = GroupMember(
+        settings,
+        subscriber.name,
+        _topics_of(topic, replays_topic),
+        release_seconds=release_seconds(subscriber),
+        last_release_seconds=last_release_seconds(settings),
+    )
+    dispatcher, subscriber_metrics, processors, config = assemble_subscriber(
+        settings, subscriber, topic=topic, dead_letters=dead_letters, decode=decode, scripts=SubscriberScripts(redis),
+        producer=producer, clock=clock, executor=make_executor, on_fatal=member.fail, crash_isolation=crash_isolation,
+        replays_topic=replays_topic, metrics=metrics, schemas=schemas,
+    )  # fmt: skip
+    about = f"subscriber:{subscriber.name}"
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run the subscriber until ``stop`` is set, then commit and leave the group; never raises an error."""
-        gauging = asyncio.create_task(self.gauges.forever(), name="gauges")
-        try:
-            await self._member.run(self.ownership, stop)
-        finally:
-            gauging.cancel()
-            await self._dispatcher.executor.stop()
+    def report(text: str | None) -> None:
+        outage = member.outage
+        if outage.waits_for_operator:
+            status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {outage.fault}")
+        else:
+            status.clear(about)
+        status.remark(about, remark_with(outage.fault, subscriber.name, text))
 
-    async def _unread_ranges(self) -> Mapping[TP, tuple[int, int]]:
-        return await self._member.unread_ranges(self.ownership.positions())
+    gauges = SubscriberGauges(
+        metrics, subscriber.name, dispatcher, subscriber_metrics, clock,
+        remark=report,
+        lag_ms=lambda: 0 if loop_monitor is None else loop_monitor.lag_ms(subscriber.name),
+        waits_for_operator=lambda: member.outage.waits_for_operator,
+        idempotent=subscriber.idempotent,
+    )  # fmt: skip
+
+    async def end() -> None:
+        gauges.log_rejections()
+        await dispatcher.executor.stop()
+
+    agent = GroupAgent("subscriber", member, processors, config, gauges.update, on_end=end, update_seconds=UPDATE_SECONDS)
+    return RunningSubscriber(agent, gauges, subscriber_metrics)

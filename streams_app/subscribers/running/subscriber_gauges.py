@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from itertools import count
+from collections.abc import Callable
 from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.errors import text_of
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.health.unread import Unread, unread_since
+from streams_app.kafka.group_agent import UnreadRanges
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.execution.dispatcher import Dispatcher
@@ -25,10 +23,6 @@ logger = logging.getLogger(__name__)
 UPDATE_SECONDS: Final = 1.0
 REPORT_EVERY_UPDATES: Final = 60
 
-UnreadRanges = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
-"""Returns the position of the consumer group and the end of the log for each assigned partition. It may raise any error, which
-means that they cannot be determined at present."""
-
 
 class SubscriberGauges:
     """Gauges of one subscriber, with the status from which they were last set."""
@@ -39,7 +33,6 @@ class SubscriberGauges:
         name: str,
         dispatcher: Dispatcher,
         subscriber_metrics: SubscriberMetrics,
-        unread_ranges: UnreadRanges,
         clock: Clock,
         remark: Callable[[str | None], None] = lambda text: None,
         lag_ms: Callable[[], int] = lambda: 0,
@@ -49,7 +42,6 @@ class SubscriberGauges:
         """Create the gauges.
 
         Args:
-            unread_ranges: Returns the position of the consumer group and the end of the log for each assigned partition.
             remark: Called with a summary of why the subscriber does not run normally, or with None if it runs normally.
             lag_ms: Returns the longest time, in ms, for which the function has blocked its event loop in the last minute.
             waits_for_operator: Returns whether the consumer cannot continue until an operator has run a command.
@@ -63,9 +55,9 @@ class SubscriberGauges:
         self.present = SubscriberStatus()
         self._dispatcher = dispatcher
         self._subscriber_metrics = subscriber_metrics
-        self._unread_ranges = unread_ranges
         self._clock = clock
-        self._begins_and_ends: Mapping[TP, tuple[int, int]] = {}
+        self._begins_and_ends: UnreadRanges = {}
+        self._updates = 0
         self._unread: dict[TP, Unread] = {}
         self._gauges = {
             "waiting": metrics.subscriber_waiting_events.labels(name),
@@ -77,23 +69,7 @@ class SubscriberGauges:
         self._oldest = metrics.subscriber_oldest_waiting_seconds.labels(name)
         self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS}
 
-    async def forever(self) -> None:
-        last_error = ""
-        try:
-            for updates in count(1):
-                try:
-                    await self.update_once()
-                except Exception as error:
-                    # Any error is logged and skipped, because gauges must not stop silently.
-                    if last_error != (last_error := text_of(error)):
-                        logger.exception("gauges of a subscriber failed, trying again")
-                if updates % REPORT_EVERY_UPDATES == 0:
-                    self._log_rejections()
-                await asyncio.sleep(UPDATE_SECONDS)
-        finally:
-            self._log_rejections()
-
-    def _log_rejections(self) -> None:
+    def log_rejections(self) -> None:
         reasons = self._subscriber_metrics.dead_letters_since()
         # Not counted as a dead-lettered event, because it is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)
@@ -105,20 +81,20 @@ class SubscriberGauges:
             events = counted(late, "event")
             logger.warning("%s finished late in the last minute, after a dead letter subscriber=%s", events, self._name)
 
-    async def update_once(self) -> None:
-        """Update every gauge, and export the metrics of the subscriber.
+    def update(self, unread_ranges: UnreadRanges | None) -> None:
+        """Update every gauge, and export the metrics of the subscriber; once a minute, log the dead letters since the last time.
 
         While the broker does not answer, the last known ends of the logs are used, so the reported age of unread events keeps
         increasing.
         """
-        is_away = False
-        try:
-            self._begins_and_ends = await self._unread_ranges()
-        except Exception as error:  # noqa: BLE001  # any error: the other gauges are updated, and the next update tries once more
-            logger.debug("cannot read the lag of a subscriber error=%s", text_of(error))
-            is_away = bool(self._begins_and_ends)
+        is_away = unread_ranges is None and bool(self._begins_and_ends)
+        if unread_ranges is not None:
+            self._begins_and_ends = unread_ranges
         self._update(is_away=is_away)
         self._subscriber_metrics.export()
+        self._updates += 1
+        if self._updates % REPORT_EVERY_UPDATES == 0:
+            self.log_rejections()
 
     def _update(self, *, is_away: bool) -> None:
         now_ms = self._clock.now_ms()

@@ -16,8 +16,7 @@ from streams_app.events.declaration import formats_of
 from streams_app.events.publishing import Events
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
-from streams_app.schemas.registry import registry_of
-from streams_app.schemas.waiting import PatientRegistry, report_to
+from streams_app.schemas.waiting import patient_registry
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.loading import catalogue_of
@@ -27,7 +26,7 @@ from streams_app.subscribers.execution.async_executor import UserLoop
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.subscribers.execution.loop_monitor import LoopMonitor
-from streams_app.subscribers.running.agent import SubscriberAgent
+from streams_app.subscribers.running.agent import RunningSubscriber, running_subscriber
 from streams_app.subscribers.running.description import asyncapi_of, events_page, status_entry
 from streams_app.subscribers.running.lifespan_host import LifespanHost
 
@@ -76,15 +75,13 @@ class Subscribers:
         self._status = status
         self._on_fatal = on_fatal
         self._watch = watch
-        self._agents: dict[str, SubscriberAgent] = {}
+        self._running: dict[str, RunningSubscriber] = {}
         self._crash_isolation = CrashIsolation()
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._declared = subscriptions_of(self._catalogue, settings)
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
         self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
-        registry = registry_of(settings, formats_of(self._catalogue.events), clock)
-        report = report_to(status, "subscribers")
-        self._schemas = None if registry is None else PatientRegistry(registry, clock, report, reports_outages=False)
+        self._schemas = patient_registry(settings, formats_of(self._catalogue.events), clock, status, "subscribers")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the subscribers until ``stop`` is set, then commit and leave the groups.
@@ -114,29 +111,29 @@ class Subscribers:
             users.stop(LOOP_SECONDS)
 
     async def _call(self, users: UserLoop, watch: LoopMonitor, stop: asyncio.Event) -> None:
-        self._agents = {one.subscriber.name: self._agent(one, users, watch) for one in self._subscriptions}
-        for name, agent in self._agents.items():
-            self._watch(name, agent.ownership)
-        await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
+        self._running = {one.subscriber.name: self._create(one, users, watch) for one in self._subscriptions}
+        for name, one in self._running.items():
+            self._watch(name, one.agent.ownership)
+        await asyncio.gather(*(one.agent.run(stop) for one in self._running.values()))
 
     def page(self) -> dict[str, Any]:
         """Return the JSON object of ``/events``: all events and subscribers, and the status of those that run in this worker.
 
         May be called from any thread.
         """
-        agents = self._agents
-        here = {name: status_entry(agent.gauges.present, agent.subscriber_metrics.done) for name, agent in agents.items()}
+        running = self._running
+        here = {name: status_entry(one.gauges.present, one.subscriber_metrics.done) for name, one in running.items()}
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)
 
     def asyncapi(self) -> dict[str, Any]:
         """May be called from any thread."""
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
-    def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
+    def _create(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> RunningSubscriber:
         replays_topic = replay_topic(self._settings.app_id)
         schemas = None if self._schemas is None else self._schemas.registry
         decode = decode_of(one.subscriber, self._settings.limits, self._events, replays_topic, is_late=True, schemas=schemas)
-        return SubscriberAgent(
+        return running_subscriber(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, replays_topic=replays_topic,
             metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, crash_isolation=self._crash_isolation,

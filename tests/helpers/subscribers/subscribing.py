@@ -20,6 +20,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.declaration import Event
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
+from streams_app.kafka.group_agent import GroupAgent
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.received import Received
@@ -28,7 +29,7 @@ from streams_app.subscribers.execution.async_executor import UserLoop
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.loop_monitor import LoopMonitor
-from streams_app.subscribers.running.agent import SubscriberAgent
+from streams_app.subscribers.running.agent import running_subscriber
 from tests.conftest import Names
 from tests.helpers.kafka.topics import create_topics, produce, read_topic
 from tests.helpers.waiting import wait_until
@@ -79,19 +80,19 @@ async def member_of(
     status: Status | None = None,
     on_fatal: Callable[[BaseException], None] = lambda error: None,
     **options: Any,
-) -> AsyncIterator[SubscriberAgent]:
+) -> AsyncIterator[GroupAgent]:
     """Yield a member of the group of a subscriber with a given function, for the ``with`` block."""
     declared = subscriber(order_paid, **({"idempotent": "yes", "description": "Under test."} | options))(function)
     client = redis.asyncio.Redis.from_url(redis_url)
     producer = AckedProducer(settings.kafka, client_id="letters")
     users = UserLoop()
     stop = asyncio.Event()
-    agent = SubscriberAgent(
+    agent = running_subscriber(
         settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
         clock=SystemClock(), users=users, metrics=metrics or Metrics(settings),
         status=status or Status(), on_fatal=on_fatal, loop_monitor=LoopMonitor(users, SystemClock()),
         crash_isolation=CrashIsolation(),
-    )  # fmt: skip
+    ).agent  # fmt: skip
     running = asyncio.create_task(agent.run(stop))
     try:
         yield agent

@@ -13,7 +13,8 @@ from pathlib import Path
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.sync.agent import ReadStoreAgent
+from streams_app.kafka.group_agent import GroupAgent
+from streams_app.read_store.sync.agent import read_store_agent
 from streams_app.settings import Settings
 from tests.conftest import Names
 from tests.helpers.kafka.topics import admin_of, produce
@@ -28,7 +29,7 @@ PARTITIONS = 4
 class Member:
     """An agent that runs in this process."""
 
-    agent: ReadStoreAgent
+    agent: GroupAgent
     metrics: Metrics
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -73,7 +74,7 @@ class Reading:
     async def member(self) -> AsyncIterator[Member]:
         settings = Settings.model_validate(self.config())
         metrics = Metrics(settings)
-        member = Member(ReadStoreAgent(settings, settings.read_store(None), metrics, SystemClock()), metrics)
+        member = Member(read_store_agent(settings, settings.read_store(None), metrics, SystemClock()), metrics)
         running = asyncio.create_task(member.agent.run(member.stop))
         try:
             yield member

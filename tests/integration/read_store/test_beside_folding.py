@@ -13,9 +13,10 @@ import pytest
 
 from streams_app.clock import SystemClock
 from streams_app.health.metrics import Metrics
+from streams_app.kafka.group_agent import GroupAgent
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sqlite.store import SqliteStore
-from streams_app.read_store.sync.agent import ReadStoreAgent
+from streams_app.read_store.sync.agent import read_store_agent
 from streams_app.settings import Settings
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.site import GROUPS, LIMIT_SECONDS, Stage, metric
@@ -37,11 +38,11 @@ WHERE account_id IN (SELECT value FROM json_each(:groups)) GROUP BY 1, 2
 
 
 @asynccontextmanager
-async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
+async def second_member(config: Path) -> AsyncIterator[GroupAgent]:
     """Yield a second member of the read store's group."""
     settings = Settings.load(config, {})
     stop = asyncio.Event()
-    agent = ReadStoreAgent(settings, settings.read_store(None), Metrics(settings), SystemClock())
+    agent = read_store_agent(settings, settings.read_store(None), Metrics(settings), SystemClock())
     running = asyncio.create_task(agent.run(stop))
     try:
         yield agent
@@ -166,15 +167,15 @@ async def test_worker_for_one_store_syncs_it_and_folds_nothing(stage: Stage) -> 
     assert (0, 0, {}) == (code, folded, left)
 
 
-# A worker whose read store fails when its lag is reported.
+# A worker whose read store does not join its group because of a defect.
 DEFECTIVE = """
 from streams_app.cli import main
-from streams_app.read_store.sync import agent
+from streams_app.kafka.group_member import GroupMember
 
-def unread_since(*_):
+async def run(self, ownership, stop):
     raise ValueError("a defect")
 
-agent.unread_since = unread_since
+GroupMember.run = run
 main()
 """
 

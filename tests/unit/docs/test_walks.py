@@ -63,7 +63,7 @@ def test_step_without_a_file_or_in_a_wrong_one_is_seen() -> None:
 def test_three_walks_begin_and_end_where_they_say() -> None:
     ends = [list(steps(walk)) for walk in WALKS]
 
-    assert [("FoldingThread._fetch_records", "commit_as"), ("SubscriberAgent.run", "Commits.send")] == [
+    assert [("FoldingThread._fetch_records", "commit_as"), ("GroupAgent.run", "Commits.send")] == [
         (names[0], names[-1]) for names in ends[:2]
     ]
     assert "PostgresStore.apply" in ends[2]

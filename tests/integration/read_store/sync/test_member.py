@@ -28,7 +28,7 @@ KILLED = """
 import asyncio, itertools, os, signal, sys
 from streams_app.clock import SystemClock
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.sync.agent import ReadStoreAgent
+from streams_app.read_store.sync.agent import read_store_agent
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.settings import Settings
 
@@ -42,7 +42,7 @@ async def apply_and_die(self, *given):
 
 SqliteStore.apply = apply_and_die
 settings = Settings.model_validate_json(sys.argv[1])
-asyncio.run(ReadStoreAgent(settings, settings.read_store(None), Metrics(settings), SystemClock()).run(asyncio.Event()))
+asyncio.run(read_store_agent(settings, settings.read_store(None), Metrics(settings), SystemClock()).run(asyncio.Event()))
 """
 
 
@@ -72,7 +72,7 @@ async def test_member_without_a_leave_reply_in_time_leaves_no_task_behind(readin
     with patch("streams_app.kafka.group_member.LEAVE_SECONDS", 0.0):
         async with reading.member() as member:
             await have([member], {PARTITIONS})
-            consumer = member.agent._member.client
+            consumer = member.agent.member.client
             assert consumer is not None
     left = {task.get_name() for task in asyncio.all_tasks() - before}
 
@@ -163,7 +163,7 @@ async def test_store_catches_up_after_an_outage_and_the_membership_persists(read
     reading.session = "8s"
     async with reading.member() as member:
         await have([member], {4})
-        generation = member.agent._member.generation
+        generation = member.agent.member.generation
         with reading.locked():
             await reading.send(40)
             await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag rises")
@@ -172,7 +172,7 @@ async def test_store_catches_up_after_an_outage_and_the_membership_persists(read
         await wait_until(lambda: member.lag() == 0, LIMIT_SECONDS, "the lag falls")
 
         assert 1 == member.value("up", component="read_store.dashboard")
-        assert generation == member.agent._member.generation
+        assert generation == member.agent.member.generation
 
 
 async def test_partition_is_claimed_once_an_unavailable_store_returns(reading: Reading) -> None:
@@ -193,7 +193,7 @@ async def test_permanently_failing_client_is_recreated_at_growing_intervals(
 ) -> None:
     await reading.send(40)
     async with reading.member() as member:
-        waiting = member.agent._member.outage._waiting
+        waiting = member.agent.member.outage._waiting
 
         async def broken(*_: object) -> None:
             await asyncio.sleep(POLL_SECONDS)  # in the meantime a fetch has succeeded

@@ -36,7 +36,7 @@ from streams_app.subscribers.execution.subscriber_metrics import (
     SubscriberMetrics,
     attempted,
 )
-from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
+from streams_app.subscribers.running.subscriber_gauges import REPORT_EVERY_UPDATES, SubscriberGauges
 from tests.helpers.manual_clock import ManualClock
 from tests.helpers.waiting import wait_until
 
@@ -213,20 +213,17 @@ def gauges_of(
 ) -> SubscriberGauges:
     clock = ManualClock(NOW_MS)
 
-    async def places() -> dict[TP, tuple[int, int]]:
-        return {}
-
     def make_executor(_: Any) -> Any:
         return SimpleNamespace(running={}, hanging=hanging)
 
     dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_executor)
     dispatcher.circuit_breaker.is_suspended = suspended
-    return SubscriberGauges(metrics, "ship", dispatcher, subscriber_metrics, places, clock, remark)
+    return SubscriberGauges(metrics, "ship", dispatcher, subscriber_metrics, clock, remark)
 
 
-async def test_hanging_slots_count_as_running(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+def test_hanging_slots_count_as_running(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     gauges = gauges_of(metrics, subscriber_metrics, lambda text: None, suspended=False, hanging=2)
-    await gauges.update_once()
+    gauges.update({})
 
     assert 2 == value(metrics, "running_events")
     assert 2 == gauges.present.running
@@ -280,10 +277,10 @@ def test_topic_that_accepts_no_dead_letters_is_named(error: Exception, expected:
     assert f"subscriber ship: {expected}" == status_remark("ship", now, "yes")
 
 
-async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     remarks: list[str | None] = []
     for suspended in (True, False):
-        await gauges_of(metrics, subscriber_metrics, remarks.append, suspended=suspended, hanging=0).update_once()
+        gauges_of(metrics, subscriber_metrics, remarks.append, suspended=suspended, hanging=0).update({})
 
     assert ["subscriber ship is suspended: its last attempts have all failed, and it makes one at a time", None] == remarks
 
@@ -303,7 +300,7 @@ async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, subscr
     ],
     ids=["by their reasons", "a second dead letter of an event is no event", "second dead letters only"],
 )
-async def test_dead_letters_are_logged_once(
+def test_dead_letters_are_logged_once(
     metrics: Metrics,
     subscriber_metrics: SubscriberMetrics,
     caplog: pytest.LogCaptureFixture,
@@ -312,11 +309,9 @@ async def test_dead_letters_are_logged_once(
 ) -> None:
     gauges = gauges_of(metrics, subscriber_metrics, lambda text: None, suspended=False, hanging=0)
     subscriber_metrics.dead_lettered([(work_of(), reason) for reason in reasons])
-    for _ in range(2):
-        gauging = asyncio.create_task(gauges.forever())
-        await asyncio.sleep(0)
-        gauging.cancel()
-        await asyncio.wait([gauging])
+    for _ in range(2 * REPORT_EVERY_UPDATES):
+        gauges.update({})
+    gauges.log_rejections()
 
     assert messages == caplog.messages
 
@@ -324,24 +319,20 @@ async def test_dead_letters_are_logged_once(
 # What it waits for
 
 
-async def test_broker_without_log_ends_is_awaited_while_ages_grow(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
+def test_broker_without_log_ends_is_awaited_while_ages_grow(metrics: Metrics, subscriber_metrics: SubscriberMetrics) -> None:
     clock = ManualClock(NOW_MS)
-    bounds: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
-
-    async def places() -> dict[TP, tuple[int, int]]:
-        return bounds.pop()
 
     def make_executor(_: Any) -> Any:
         return SimpleNamespace(running={}, hanging=0)
 
     for_operator = [True, False, False]
     gauges = SubscriberGauges(
-        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_executor), subscriber_metrics, places, clock,
+        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_executor), subscriber_metrics, clock,
         waits_for_operator=for_operator.pop,
     )  # fmt: skip
     observed = []
-    while for_operator:
-        await gauges.update_once()
+    for unread_ranges in ({ONE: (0, 5)}, None, None):
+        gauges.update(unread_ranges)
         clock.advance_ms(2_000)
         observed.append((sorted(gauges.present.waits_for), value(metrics, "oldest_waiting_seconds")))
 

@@ -32,13 +32,15 @@ def test_stop_during_a_rebalance_gives_running_attempts_their_grace(
     one = subscribed(ship, idempotent=idempotent, timeout="2m")
     with SubscriberTester(one) as kit:
         owner = kit._workers.owner
-        ((_, served),) = owner._local._served
+        ((member, _),) = owner._local._served
+        ownership = member._ownership
+        assert ownership is not None
         kit.publish(paid, Paid("o1"))
         kit.advance("1s")
-        owner.run_outside_attempts(served.ownership.revoked(served.ownership.partitions))
+        owner.run_outside_attempts(ownership.revoked(ownership.partitions))
         kit.advance("1s")
         stopped_at = kit.now
-        kit._workers.run_outside_attempts(served.ownership.stop(GRACE_SECONDS + RELEASE_SECONDS + LAST_COMMIT_SECONDS))
+        kit._workers.run_outside_attempts(ownership.stop(GRACE_SECONDS + RELEASE_SECONDS + LAST_COMMIT_SECONDS))
 
         assert (ended_after_seconds, [outcome]) == ((kit.now - stopped_at).total_seconds(), [run.outcome for run in kit.runs(one)])
         kit.rebalance()
