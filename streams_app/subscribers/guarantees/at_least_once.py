@@ -77,7 +77,7 @@ class AtLeastOnceGuarantee(Guarantee):
                 log.keep(offset, kept)
         log.keep(CLAIMED, AttemptEntry(1, due_ms=DUE_AT_ONCE))
         await log.write_within(REDIS_SECONDS)
-        tasks = {"attempt log": log.forever(), "crash isolation": self._run_isolated(), "calm": self._end_isolation()}
+        tasks = {"attempt log": log.writer.forever(), "crash isolation": self._run_isolated(), "calm": self._end_isolation()}
         return Takeover(tracker.end, entries, (), tasks)
 
     def _after_crash(self, entry: AttemptEntry) -> AttemptEntry:
@@ -234,7 +234,7 @@ class AtLeastOnceGuarantee(Guarantee):
 
     def sample_wait(self) -> str | None:
         """Only the attempts of suspects wait for a write; other attempts start without it."""
-        return self._log.sample_wait()
+        return self._log.writer.sample_wait()
 
     def position_to_commit(self) -> OffsetAndMetadata:
         """The position is also written to Redis, because Kafka may remove the commit after its retention."""

@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from streams_app.delivery.dependency_errors import waiting_for_label
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
-from streams_app.reported_backoff import ReportedBackoff
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
+from streams_app.subscribers.guarantees.log_writer import LogWriter
 from streams_app.subscribers.state.store import AttemptEntry, Begin, SubscriberStore
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,10 @@ stream of short attempts, only some attempts are written, because writing each o
 class AttemptLog:
     """Writes the attempts of one partition to Redis, as one entry for each event that runs or waits for its next attempt.
 
-    If another owner has claimed the partition, :meth:`claim`, :meth:`forever` and :meth:`write_once` raise a FencedError.
+    If another owner has claimed the partition, :meth:`claim`, :meth:`write_once` and :attr:`writer` raise a FencedError.
+
+    Attributes:
+        writer: Writes the scheduled changes; a write follows :data:`PAUSE_SECONDS` after the one before it, unless it is awaited.
     """
 
     def __init__(
@@ -45,7 +47,13 @@ class AttemptLog:
                 most attempts end before a write.
         """
         self._store = store
-        self._whose = store.keys.subscriber, store.keys.source
+        self.writer = LogWriter(
+            store,
+            self.write_once,
+            failure_text="attempts cannot be written to redis, continuing without",
+            recovery_text="attempts are written to redis again",
+            pause=self._pause,
+        )
         self._progress = progress
         self._written_progress: OffsetAndMetadata | None = None
         self._now_ms = now_ms
@@ -55,9 +63,6 @@ class AttemptLog:
         self._running = running
         self._written, self._is_awaited = asyncio.Event(), asyncio.Event()
         self._is_claimed = self._was_claimed = self._is_idle = False
-        self._changed = asyncio.Event()
-        self._fault: str | None = None
-        self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
         """Take over the attempt log of former owners, and return its entries by offset.
@@ -68,17 +73,8 @@ class AttemptLog:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning("attempt counts restart, %s subscriber=%s source=%s", redis_fault_text(error), *self._whose)
+            logger.warning("attempt counts restart, %s subscriber=%s source=%s", redis_fault_text(error), *self.writer.whose)
             return {}
-
-    def sample_wait(self) -> str | None:
-        """Return ``redis-memory`` if a write failed because Redis is full, else ``redis``."""
-        fault = self._fault
-        if not self._backoff.failures:
-            self._fault = None
-        # A frozen Redis reports no error, and the time-out of the client is too long to wait for.
-        is_stalled = self._store.sample_stalled()
-        return fault or ("redis" if is_stalled else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
         """Schedule a write of the entry of an event that runs or waits for its next attempt."""
@@ -90,17 +86,17 @@ class AttemptLog:
         if self._wanted.get(offset) != entry:
             self._wanted[offset] = entry
             self._unwritten.add(offset)
-            self._changed.set()
+            self.writer.changed.set()
 
     def schedule_progress(self, position: OffsetAndMetadata) -> None:
         """If the position has changed, schedule a write of it to Redis, because Kafka may remove its commit after the retention."""
         if position != self._progress:
             self._progress = position
-            self._changed.set()
+            self.writer.changed.set()
 
     def schedule_write(self) -> None:
         """Schedule a write, because attempts are about to start; the write then includes those that have started."""
-        self._changed.set()
+        self.writer.changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:
         """Schedule the removal of the entries of finished events."""
@@ -109,7 +105,7 @@ class AttemptLog:
             for offset in dropped:
                 del wanted[offset]
             self._unwritten.update(dropped)
-            self._changed.set()
+            self.writer.changed.set()
 
     async def written(self, offsets: Sequence[int], seconds: float) -> None:
         """Wait until Redis has the scheduled entries of the events at ``offsets``.
@@ -117,7 +113,7 @@ class AttemptLog:
         After ``seconds``, log a warning and return. While writes fail, return at once. In both cases, the caller continues without
         the entries.
         """
-        if self._backoff.failures:
+        if self.writer.is_failing:
             return
         try:
             async with asyncio.timeout(seconds):
@@ -128,28 +124,8 @@ class AttemptLog:
         except TimeoutError:
             logger.warning(
                 "attempts are not written to redis in time, continuing without subscriber=%s source=%s offsets=%d-%d",
-                *self._whose, min(offsets), max(offsets),
+                *self.writer.whose, min(offsets), max(offsets),
             )  # fmt: skip
-
-    async def forever(self) -> None:
-        """Write scheduled changes to Redis until the task is cancelled, one script at a time."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self.write_once()
-                if self._backoff.succeeded():
-                    logger.info("attempts are written to redis again subscriber=%s source=%s", *self._whose)
-                await self._pause()
-            except (*REDIS_ERRORS, TimeoutError) as error:
-                self._fault = waiting_for_label(error)
-                if self._backoff.should_report:
-                    logger.warning(
-                        "attempts cannot be written to redis, continuing without subscriber=%s source=%s error=%s",
-                        *self._whose, text_of(error),
-                    )  # fmt: skip
-                self._changed.set()
-                await asyncio.sleep(self._backoff.failed())
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
@@ -158,19 +134,20 @@ class AttemptLog:
         self._is_awaited.clear()
 
     async def write_within(self, seconds: float) -> None:
-        """Write the scheduled changes once; :meth:`forever` must not run.
+        """Write the scheduled changes once; :attr:`writer` must not run.
 
         If the write fails or takes more than ``seconds``, log this, and keep the changes for the next write.
         """
         try:
             async with asyncio.timeout(seconds):
-                self._changed.clear()
+                self.writer.changed.clear()
                 await self.write_once()
         except (FencedError, *REDIS_ERRORS, TimeoutError) as error:
-            self._changed.set()
+            self.writer.changed.set()
             logger.info(
-                "the last attempts of a partition are not in redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
-            )
+                "the last attempts of a partition are not in redis subscriber=%s source=%s error=%s",
+                *self.writer.whose, text_of(error),
+            )  # fmt: skip
 
     async def write_once(self) -> None:
         """Write the changes since the last write. If Redis has lost data, schedule a write of all entries instead."""
@@ -183,7 +160,7 @@ class AttemptLog:
             if error.cause == ANOTHER_OWNER:
                 raise
             # Redis was wiped or restored from an older copy, so all entries are written once more.
-            self._changed.set()
+            self.writer.changed.set()
         except BaseException:  # also when cancelled: the script may or may not have been executed
             self._is_claimed = False
             raise
@@ -200,7 +177,7 @@ class AttemptLog:
         for attempt in self._running:
             if not attempt.begun_ms:
                 # It is queued for an executor slot, and no call reports its start: check once more.
-                self._changed.set()
+                self.writer.changed.set()
             elif attempt.outcome is None and not attempt.in_flight_event.crash_count:
                 # The guarantee itself writes the entries of suspects.
                 self._want(attempt.in_flight_event.offset, AttemptEntry(attempt.in_flight_event.attempts))

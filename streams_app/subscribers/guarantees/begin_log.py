@@ -1,7 +1,6 @@
 """Begin log, a write-ahead log: an attempt starts only after Redis has recorded that it begins.
 
-A write of the log is a few requests, one after another. It includes all changes that were scheduled during the write before it. A
-failed write is repeated until it succeeds, and no event starts in the meantime.
+A write of the log is a few requests, one after another. While writes fail, no event starts.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
-from streams_app.reported_backoff import ReportedBackoff
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
+from streams_app.subscribers.guarantees.log_writer import LogWriter
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState, SubscriberStore
 
 logger = logging.getLogger(__name__)
@@ -45,10 +44,11 @@ class BeginLog:
     """Records in Redis that events of one partition begin, and later their outcomes, under one claim.
 
     If another owner has claimed the partition, or Redis has lost data, :meth:`write_progress`, :meth:`write_once` and
-    :meth:`forever` raise a FencedError. After another error, the outcome of a write is unknown, and the next one repeats the
+    :attr:`writer` raise a FencedError. After another error, the outcome of a write is unknown, and the next one repeats the
     request.
 
     Attributes:
+        writer: Writes the scheduled changes, each write at once.
         done: Events that have succeeded, but whose outcomes are not written yet, by offset.
         is_fenced: Whether another process has claimed the partition, so that this log can no longer write outcomes.
         has_no_state: Whether Redis has lost the state of the partition, or its newest part, with outcomes that were written.
@@ -80,7 +80,12 @@ class BeginLog:
         self.done: dict[int, InFlightEvent] = {}
         self.is_fenced = self.has_no_state = False
         self._store = store
-        self._whose = store.keys.subscriber, store.keys.source
+        self.writer = LogWriter(
+            store,
+            self.write_once,
+            failure_text="no event starts until it can be recorded as begun",
+            recovery_text="events start again",
+        )
         self._progress = progress
         self._now_ms = now_ms
         self._starter = starter
@@ -96,10 +101,7 @@ class BeginLog:
         self._in_redis: list[Attempt] = []
         self._is_stopped = self._is_behind = False
         self._written_low = 0
-        self._changed = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._fault: str | None = None
-        self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, fence: int) -> StoredState:
         """Take over the state of former owners in Redis, and return it.
@@ -120,31 +122,22 @@ class BeginLog:
         if progress := self._progress():
             await self._store.end((), (), *progress)
 
-    def sample_wait(self) -> str | None:
-        """Return ``redis``, ``redis-memory`` or ``broker``."""
-        fault = self._fault
-        if not self._backoff.failures:
-            self._fault = None
-        # A frozen Redis reports no error, and the time-out of the client is too long to wait for.
-        is_stalled = self._store.sample_stalled()
-        return fault or ("redis" if is_stalled else None)
-
     # ---- scheduling of writes
 
     def schedule_ids(self, ids: Iterable[tuple[int, str]]) -> None:
         """Schedule a write of event ids that Redis has lost, each with its offset; no attempt begins before they are written."""
         self._ids += ids
-        self._changed.set()
+        self.writer.changed.set()
 
     def schedule_begins(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
         """Schedule a write that records events as begun; their attempts start after the write."""
         self._new += begins
-        self._changed.set()
+        self.writer.changed.set()
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
         """Schedule a write of the entry of an event that waits for its next attempt."""
         self._entries[offset] = entry
-        self._changed.set()
+        self.writer.changed.set()
         self._schedule_commit()
 
     def drop(self, offsets: Iterable[int]) -> None:
@@ -152,7 +145,7 @@ class BeginLog:
         stored, entries = self._stored, self._entries
         if dropped := [offset for offset in offsets if offset in stored or offset in entries]:
             entries.update(dict.fromkeys(dropped))
-            self._changed.set()
+            self.writer.changed.set()
             self._schedule_commit()
 
     def _schedule_commit(self) -> None:
@@ -162,7 +155,7 @@ class BeginLog:
 
     def _commit_soon(self) -> None:
         self._is_commit_due = self._has_uncommitted
-        self._changed.set()
+        self.writer.changed.set()
 
     def stop(self) -> None:
         """Start no more attempts.
@@ -177,28 +170,9 @@ class BeginLog:
         """If the low watermark ``low`` is higher than at the last write, schedule a write of it and its metadata."""
         if low > self._written_low:
             self._is_behind = True
-            self._changed.set()
+            self.writer.changed.set()
 
     # ---- writing
-
-    async def forever(self) -> None:
-        """Write scheduled changes until the task is cancelled, one script at a time."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self.write_once()
-                if self._backoff.succeeded():
-                    logger.info("events start again subscriber=%s source=%s", *self._whose)
-            except DEPENDENCY_ERRORS as error:
-                self._fault = waiting_for_label(error)
-                if self._backoff.should_report:
-                    logger.warning(
-                        "no event starts until it can be recorded as begun subscriber=%s source=%s error=%s",
-                        *self._whose, text_of(error),
-                    )  # fmt: skip
-                self._changed.set()
-                await asyncio.sleep(self._backoff.failed())
 
     async def write_once(self) -> None:
         """Write all scheduled changes once: event ids, then outcomes, then attempts that begin. Commit outcomes if that is due."""
@@ -222,7 +196,7 @@ class BeginLog:
             async with asyncio.timeout(seconds), self._writing:
                 return
         except TimeoutError:
-            logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)
+            logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self.writer.whose)
 
     async def write_last(self, seconds: float) -> None:
         """Cancel attempts that have not started, and write the last outcomes.
@@ -246,7 +220,7 @@ class BeginLog:
 
     def _report_unwritten(self, error: BaseException) -> None:
         logger.info(
-            "the outcomes of the last events are not in redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+            "the outcomes of the last events are not in redis subscriber=%s source=%s error=%s", *self.writer.whose, text_of(error)
         )
 
     async def _write_ids(self) -> None:

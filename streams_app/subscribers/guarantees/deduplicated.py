@@ -89,7 +89,7 @@ class DeduplicatedGuarantee(Guarantee):
         wanted = max([watermark, tracker.low, *finished, *(offset + 1 for offset in interrupted)])
         begin = await self._readback.prepare(claim, kept.fence, watermark, wanted)
         known = {offset: AttemptEntry(1) for offset in interrupted} | entries
-        return Takeover(begin, known, interrupted, {"begin log": self._log.forever()})
+        return Takeover(begin, known, interrupted, {"begin log": self._log.writer.forever()})
 
     async def _claim(self, claim: Claim, restored: RestoredPosition) -> StoredState:
         """Take over the state of the partition in Redis, and return it without the entries of finished events."""
@@ -214,7 +214,7 @@ class DeduplicatedGuarantee(Guarantee):
     def sample_wait(self) -> str | None:
         """Return ``note`` if nothing else has waited, but the commit metadata has no room to list more events as begun."""
         is_full = self._commits is not None and self._commits.is_full
-        return self._log.sample_wait() or ("note" if is_full else None)
+        return self._log.writer.sample_wait() or ("note" if is_full else None)
 
     # ---- the end of the claim
 

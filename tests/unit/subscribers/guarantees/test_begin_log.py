@@ -84,15 +84,15 @@ async def test_slow_redis_is_awaited_before_any_timeout() -> None:
 
     begin_log = begin_log_of(scripts, OffsetAndMetadata(0, ""))
     await begin_log.claim(0)
-    labels = [begin_log.sample_wait()]
+    labels = [begin_log.writer.sample_wait()]
     with patch.dict(scripts.by_name, {"learn": late}):
         begin_log.schedule_ids(MISSING)
         written = asyncio.create_task(begin_log.write_once())
         await is_asked.wait()
-        labels += [begin_log.sample_wait(), begin_log.sample_wait()]
+        labels += [begin_log.writer.sample_wait(), begin_log.writer.sample_wait()]
         may_answer.set()
         await written
-    labels.append(begin_log.sample_wait())
+    labels.append(begin_log.writer.sample_wait())
 
     assert [None, None, "redis", None] == labels
 
@@ -111,7 +111,7 @@ async def test_redis_that_does_not_accept_attempts_is_reported_before_any_timeou
     with patch.dict(scripts.by_name, {"begin": never}):
         writing = asyncio.create_task(attempt_log.write_once())
         await is_asked.wait()
-        labels = [attempt_log.sample_wait(), attempt_log.sample_wait()]
+        labels = [attempt_log.writer.sample_wait(), attempt_log.writer.sample_wait()]
         writing.cancel()
 
     assert [None, "redis"] == labels
