@@ -47,12 +47,9 @@ class AttemptLog:
                 most attempts end before a write.
         """
         self._store = store
+        self._whose = store.keys.subscriber, store.keys.source
         self.writer = LogWriter(
-            store,
-            self.write_once,
-            failure_text="attempts cannot be written to redis, continuing without",
-            recovery_text="attempts are written to redis again",
-            pause=self._pause,
+            store, self.write_once, on_failure=self._report_failure, on_recovery=self._report_recovery, pause=self._pause
         )
         self._progress = progress
         self._written_progress: OffsetAndMetadata | None = None
@@ -73,7 +70,7 @@ class AttemptLog:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning("attempt counts restart, %s subscriber=%s source=%s", redis_fault_text(error), *self.writer.whose)
+            logger.warning("attempt counts restart, %s subscriber=%s source=%s", redis_fault_text(error), *self._whose)
             return {}
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
@@ -124,8 +121,16 @@ class AttemptLog:
         except TimeoutError:
             logger.warning(
                 "attempts are not written to redis in time, continuing without subscriber=%s source=%s offsets=%d-%d",
-                *self.writer.whose, min(offsets), max(offsets),
+                *self._whose, min(offsets), max(offsets),
             )  # fmt: skip
+
+    def _report_failure(self, error: str) -> None:
+        logger.warning(
+            "attempts cannot be written to redis, continuing without subscriber=%s source=%s error=%s", *self._whose, error
+        )
+
+    def _report_recovery(self) -> None:
+        logger.info("attempts are written to redis again subscriber=%s source=%s", *self._whose)
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
@@ -146,7 +151,7 @@ class AttemptLog:
             self.writer.changed.set()
             logger.info(
                 "the last attempts of a partition are not in redis subscriber=%s source=%s error=%s",
-                *self.writer.whose, text_of(error),
+                *self._whose, text_of(error),
             )  # fmt: skip
 
     async def write_once(self) -> None:

@@ -80,12 +80,8 @@ class BeginLog:
         self.done: dict[int, InFlightEvent] = {}
         self.is_fenced = self.has_no_state = False
         self._store = store
-        self.writer = LogWriter(
-            store,
-            self.write_once,
-            failure_text="no event starts until it can be recorded as begun",
-            recovery_text="events start again",
-        )
+        self._whose = store.keys.subscriber, store.keys.source
+        self.writer = LogWriter(store, self.write_once, on_failure=self._report_failure, on_recovery=self._report_recovery)
         self._progress = progress
         self._now_ms = now_ms
         self._starter = starter
@@ -174,6 +170,12 @@ class BeginLog:
 
     # ---- writing
 
+    def _report_failure(self, error: str) -> None:
+        logger.warning("no event starts until it can be recorded as begun subscriber=%s source=%s error=%s", *self._whose, error)
+
+    def _report_recovery(self) -> None:
+        logger.info("events start again subscriber=%s source=%s", *self._whose)
+
     async def write_once(self) -> None:
         """Write all scheduled changes once: event ids, then outcomes, then attempts that begin. Commit outcomes if that is due."""
         async with self._writing:
@@ -196,7 +198,7 @@ class BeginLog:
             async with asyncio.timeout(seconds), self._writing:
                 return
         except TimeoutError:
-            logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self.writer.whose)
+            logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)
 
     async def write_last(self, seconds: float) -> None:
         """Cancel attempts that have not started, and write the last outcomes.
@@ -220,7 +222,7 @@ class BeginLog:
 
     def _report_unwritten(self, error: BaseException) -> None:
         logger.info(
-            "the outcomes of the last events are not in redis subscriber=%s source=%s error=%s", *self.writer.whose, text_of(error)
+            "the outcomes of the last events are not in redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
         )
 
     async def _write_ids(self) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
 from streams_app.errors import text_of
 from streams_app.reported_backoff import ReportedBackoff
 from streams_app.subscribers.state.store import SubscriberStore
-
-logger = logging.getLogger(__name__)
 
 
 class LogWriter:
@@ -21,7 +18,6 @@ class LogWriter:
 
     Attributes:
         changed: Set to schedule a write.
-        whose: Names of the subscriber and of its partition, for logs.
     """
 
     def __init__(
@@ -29,24 +25,23 @@ class LogWriter:
         store: SubscriberStore,
         write_once: Callable[[], Awaitable[None]],
         *,
-        failure_text: str,
-        recovery_text: str,
+        on_failure: Callable[[str], None],
+        on_recovery: Callable[[], None],
         pause: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Create a writer.
 
         Args:
             write_once: Writes all scheduled changes. After an error, the outcome is unknown, and the next call repeats the write.
-            failure_text: Log message of failed writes.
-            recovery_text: Log message of the first successful write after failed ones.
+            on_failure: Logs the error of a write: the first one in a row, then one every ten minutes.
+            on_recovery: Logs the first successful write after failed ones.
             pause: Awaited after a successful write; None: attempts wait for each write, and the next one follows at once.
         """
         self.changed = asyncio.Event()
-        self.whose = store.keys.subscriber, store.keys.source
         self._store = store
         self._write_once = write_once
-        self._failure_text = failure_text
-        self._recovery_text = recovery_text
+        self._on_failure = on_failure
+        self._on_recovery = on_recovery
         self._pause = pause
         self._fault: str | None = None
         self._backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=5.0)
@@ -67,13 +62,13 @@ class LogWriter:
             try:
                 await self._write_once()
                 if self._backoff.succeeded():
-                    logger.info("%s subscriber=%s source=%s", self._recovery_text, *self.whose)
+                    self._on_recovery()
                 if self._pause is not None:
                     await self._pause()
             except DEPENDENCY_ERRORS as error:
                 self._fault = waiting_for_label(error)
                 if self._backoff.should_report:
-                    logger.warning("%s subscriber=%s source=%s error=%s", self._failure_text, *self.whose, text_of(error))
+                    self._on_failure(text_of(error))
                 self.changed.set()
                 await asyncio.sleep(self._backoff.failed())
 
