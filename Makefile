@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-journal chaos-live chaos-stores chaos-subscribers chaos-upgrade clean
+.PHONY: install help demo check hook test lint docs bench bench-journal bench-live chaos clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -63,53 +63,12 @@ bench-journal: install ## what a journal takes of Redis, and how fast it is, bes
 bench-live: install ## what live views cost and how late they are, beside goals, plain sorted sets and being pushed each change
 	@$(BIN)/python -m benchmarks.live $(ARGS)
 
-# Without ARGS Redis behind Sentinel, Redis Cluster, subscribers, read stores, live views, journals, upgrades and the drill of the alerts follow.
-# With them it is the folds alone: options differ.
-# make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
-# make chaos ARGS="--topology sentinel --runs 2 --faults primary-killed --cases 0", or --topology cluster
+# make chaos ARGS="folds --runs 2 --faults broker-cut-off"; subjects are folds, subscribers, live and journal, which may be named together,
+# and stores, opensearch, opensearch-groups, upgrade, alerts and bad-input. Without subjects all of them follow; with --share those of CI.
+# make chaos ARGS="folds --topology sentinel --runs 2 --faults primary-killed", or --topology cluster
+# make chaos ARGS="alerts --faults 'Redis full,worker gone' --factor 1 --kafka apache"; durations of the rules are divided by the factor
 chaos: install ## what breaks under load, and whether anything was lost
 	@$(BIN)/python -m tests.chaos $(ARGS)
-ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m tests.chaos --topology sentinel --runs 4 --seconds 75 --cases 0
-	@$(BIN)/python -m tests.chaos --topology cluster --runs 4 --seconds 60 --cases 0
-	@$(BIN)/python -m tests.chaos.subscribers
-	@$(BIN)/python -m tests.chaos.stores
-	@$(BIN)/python -m tests.chaos.live
-	@$(BIN)/python -m tests.chaos.journal
-	@$(BIN)/python -m tests.chaos.subscribers --topology sentinel --runs 1
-	@$(BIN)/python -m tests.chaos.live --topology sentinel --runs 1
-	@$(BIN)/python -m tests.chaos.journal --topology sentinel --runs 1
-	@$(MAKE) --no-print-directory chaos-upgrade
-	@$(BIN)/python -m tests.chaos.alerts
-endif
-
-# make chaos-alerts ARGS="--faults 'Redis full,worker gone' --factor 1 --kafka apache"; durations of the rules are divided by the factor
-chaos-alerts: install ## the part of it that says after how long which alert fires
-	@$(BIN)/python -m tests.chaos.alerts $(ARGS)
-
-# make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile,
-# or with --store opensearch or opensearch-groups an OpenSearch
-chaos-stores: install ## the part of it that read stores have
-	@$(BIN)/python -m tests.chaos.stores $(ARGS)
-
-# make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each guarantee under the faults of `make chaos`; it and the next
-# two take --topology sentinel, too, as in ARGS="--topology sentinel --runs 1 --faults primary-killed"
-chaos-subscribers: install ## the part of it that subscribers have
-	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)
-
-# make chaos-live ARGS="--runs 1 --seconds 20" or ARGS="--share", which is a minute; 200 browsers at 2 hubs under the faults of `make chaos`, and those of hubs
-chaos-live: install ## the part of it that live views have
-	@$(BIN)/python -m tests.chaos.live $(ARGS)
-
-# make chaos-journal ARGS="--runs 1 --seconds 20" or ARGS="--share", which is a minute; 30 readers and 30 followers of a journal under
-# faults of `make chaos`, and kills at points of its keeper, as in ARGS="--faults killed-in-drop,killed-midnight"
-chaos-journal: install ## the part of it that journals have
-	@$(BIN)/python -m tests.chaos.journal $(ARGS)
-
-# make chaos-upgrade ARGS="--runs 1" or ARGS="--share"; workers of the last released state (the newest tag v*, or the commit in
-# tests/chaos/released.txt) and of this one replace each other, and some are killed while both run
-chaos-upgrade: install ## the part of it that says whether versions run beside each other, up and down
-	@CHAOS_SUBSCRIBERS=at_least_once,deduplicated,at_most_once $(BIN)/python -m tests.chaos.upgrade $(ARGS)
 
 clean: ## removes what was installed, and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.chaos import faults_dependencies as of_dependencies
 from tests.chaos import faults_leaderless as of_leaders
@@ -150,22 +150,6 @@ def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: 
     return plan
 
 
-async def when_planned(chance: random.Random, names: Sequence[str], seconds: float, turn: int) -> AsyncGenerator[str, None]:
-    """Yield each fault of a :func:`schedule` at its time, or later if the previous one lasts longer; return after these seconds."""
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    for at, name in schedule(chance, names, seconds, turn):
-        await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
-        if loop.time() - begin > seconds:
-            break
-        yield name
-    await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
-
-
-def available(wanted: list[str] | None, *, is_apache: bool, topology: str = "single") -> list[str]:
+def available(*, is_apache: bool, topology: str = "single") -> list[str]:
     """Return the faults that a run may use."""
-    faults = OF_TOPOLOGY[topology]
-    unknown = set(wanted or []) - set(faults)
-    if unknown:
-        raise ValueError(f"unknown faults {sorted(unknown)}; there are: {', '.join(faults)}")
-    return [name for name in wanted or faults if is_apache or name not in ONLY_APACHE]
+    return [name for name in OF_TOPOLOGY[topology] if is_apache or name not in ONLY_APACHE]

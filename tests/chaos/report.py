@@ -44,15 +44,14 @@ class Report:
     exits: dict[int, int] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Return the run in two lines, followed by its violations."""
+        """Return the run in two lines."""
         exits = ", ".join(f"{count}x {code}" for code, count in sorted(self.exits.items()))
         kept = "kept its data" if self.kept_data else "lost data"
-        text = (
+        return (
             f"seed {self.seed:>4}  {'FAILED' if self.wrong else 'ok':<6} events {self.events:>7,}  records {self.records:>6,}  "
             f"re-sent {self.redelivered:>4}  in two folds {self.overlapping:>5}  {self.redis} {kept}  "
             f"drained in {self.drain_seconds:>5.1f} s  exits: {exits or 'none'}\n           {', '.join(self.variants)}"
         )
-        return "\n".join([text, *(f"    WRONG {wrong}" for wrong in self.wrong)])
 
 
 def summary(reports: list[Report], kafka: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.health import Sample, faults_of, reported_seconds
+from tests.chaos.folds.health import Sample, faults_of, reported_seconds
 from tests.chaos.stage import Outage
 
 KAFKA, REDIS = Outage("kafka", 100.0, 115.0), Outage("redis", 100.0, 115.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streams_app.journal.reading.entries import Entry, Gap
-from tests.chaos.journal_judge import Event, Judge, Reading
+from tests.chaos.journal.judge import Event, Judge, Reading
 
 KEY = b"a"
 TOPIC = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streams_app.settings import JournalSettings
-from tests.chaos.journal_judge import Event
-from tests.chaos.journal_removals import MAX_OVERHEAD, Removals
+from tests.chaos.journal.judge import Event
+from tests.chaos.journal.removals import MAX_OVERHEAD, Removals
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.live_clients import Shown
-from tests.chaos.live_judge import OLDEST_MS, RECENT_MS, Judge, Produced
+from tests.chaos.live.clients import Shown
+from tests.chaos.live.judge import OLDEST_MS, RECENT_MS, Judge, Produced
 
 T0 = 1_700_000_000_000
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.chaos import released, upgrade
+from tests.chaos.__main__ import main
+from tests.chaos.upgrade import released, run
 from tests.servers.cache import ServerUnavailableError
 
 
@@ -66,8 +67,8 @@ def test_upgrade_test_without_history_fails_in_ci_only(monkeypatch: pytest.Monke
     def unavailable() -> released.Program:
         raise ServerUnavailableError("no history")
 
-    monkeypatch.setattr(upgrade, "released", unavailable)
+    monkeypatch.setattr(run, "released", unavailable)
     monkeypatch.setenv("CI", ci)
-    ran = CliRunner().invoke(upgrade.main, ["--share"])
+    ran = CliRunner().invoke(main, ["upgrade", "--share"])
 
     assert (code, "no upgrade test: no history") == (ran.exit_code, ran.stderr.strip())

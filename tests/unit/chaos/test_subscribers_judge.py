@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.chaos.subscribers_catalogue import hangs_at_first
-from tests.chaos.subscribers_judge import KEYS, Produced, Row, reasons_of, verdict
+from tests.chaos.subscribers.catalogue import hangs_at_first
+from tests.chaos.subscribers.judge import KEYS, Produced, Row, reasons_of, verdict
 
 SENT = {(0, 0): 10, (0, 1): 10 + KEYS, (0, 2): 200}
 """Two events of one customer, and another one that is published twice in some cases."""

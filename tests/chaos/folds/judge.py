@@ -7,13 +7,12 @@ import contextlib
 import json
 import sqlite3
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
-from tests.chaos.load import Ledger
+from tests.chaos.folds.load import Ledger
 from tests.chaos.stage import APP_ID, PARTITIONS, Stage
 from tests.helpers.folding.checker import Outcome
 
@@ -161,10 +160,3 @@ class Judge:
 
 def _partitions(topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(PARTITIONS)]
-
-
-def folder_of(base: Path, number: int) -> Path:
-    """Return a folder for one run."""
-    path = base / f"run-{number}"
-    path.mkdir(parents=True)
-    return path

@@ -17,8 +17,8 @@ from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.redis_access.client import REDIS_ERRORS
-from tests.chaos.journal_judge import Reading
-from tests.chaos.journal_load import DAY_MS, DAYS, ProducedPositions
+from tests.chaos.journal.judge import Reading
+from tests.chaos.journal.load import DAY_MS, DAYS, ProducedPositions
 from tests.chaos.stage import PARTITIONS
 
 VISIT_SECONDS: Final = (1.0, 12.0)

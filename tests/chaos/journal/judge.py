@@ -157,8 +157,7 @@ class Judge:
             self.wrong.append(f"{where}: offsets up to {gap.last} are reported as lost ({gap.why}), but the topic has them")
         elif gap.last not in self.removed.get(gap.partition, ()):
             self.wrong.append(f"{where}: offsets up to {gap.last} are reported as removed, but no removed range ends there")
-        elif self.floors is not None and gap.last >= self.floors[gap.partition]:
-            floor = self.floors[gap.partition]
+        elif self.floors is not None and gap.last >= (floor := self.floors.get(gap.partition, gap.last + 1)):
             self.wrong.append(f"{where}: offsets up to {gap.last} are reported as removed, but the journal begins at {floor}")
 
     def _missing(self, reading: Reading, partition: int, after: int | None, up_to: int, since_ms: int | None) -> None:

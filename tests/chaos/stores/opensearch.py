@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streams_app.embedded.ports import LOOPBACK
-from tests.chaos.stores_base import Cells, Run
-from tests.chaos.stores_faults import server_frozen, server_killed, worker_killed
+from tests.chaos.run import Duration
+from tests.chaos.stores.faults import server_frozen, server_killed, worker_killed
+from tests.chaos.stores.run import Cells, StoreRun
 from tests.helpers.read_store.searching import asked
 from tests.helpers.waiting import wait_until
 from tests.servers.opensearch import OpenSearch
@@ -19,9 +20,11 @@ PAGE: Final = 2_000
 LIMIT_SECONDS: Final = 60
 
 
-class OpenSearchRun(Run):
+class OpenSearchRun(StoreRun):
     """A run with OpenSearch; its disk limits are changed instead of the free space."""
 
+    full = Duration(1, 40.0)
+    share = Duration(1, 20.0, ("server-killed", "worker-killed"))
     max_records = 200
 
     async def start(self) -> str:

@@ -7,13 +7,13 @@ import os
 import signal
 from typing import Any, Final
 
-from tests.chaos.stores_base import Run
+from tests.chaos.stores.run import StoreRun
 from tests.helpers.waiting import wait_until
 
 HOLD_SECONDS: Final = 5.0
 
 
-async def worker_killed(run: Run) -> None:
+async def worker_killed(run: StoreRun) -> None:
     """Kill a worker; the supervisor starts another one."""
     worker = run.chance.choice(run.workers)
     worker.kill()

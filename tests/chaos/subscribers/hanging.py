@@ -12,9 +12,9 @@ from typing import Any, Final
 from streams_app.errors import TryAgainError
 from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.execution.executor import HUNG_MS
-from tests.chaos import subscribers_catalogue
 from tests.chaos.stage import Stage
-from tests.chaos.subscribers_judge import Position
+from tests.chaos.subscribers import catalogue
+from tests.chaos.subscribers.judge import Position
 from tests.chaos.traces import TRACE_SECONDS, must
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.workers import WorkerProcess
@@ -81,7 +81,7 @@ class Hanging:
         reported = [
             line for line in worker.log().splitlines() if f"all slots of a subscriber hang, ending subscriber={name}" in line
         ]
-        shown = [line for line in reported if f"in {subscribers_catalogue.hang_forever.__name__} " in line]
+        shown = [line for line in reported if f"in {catalogue.hang_forever.__name__} " in line]
         must(len(shown) == 1, f"one line of the log that shows where all slots of {name} hang, not {reported}")
         await wait_until(lambda: name in self._done(witness), TRACE_SECONDS, f"{name} continues in another process")
         return True
@@ -96,14 +96,11 @@ class Hanging:
             )
             rows = [row for number in numbers for row in self._rows(begun, number, name)]
             hanging = Counter(pid for pid, *_ in rows)
-            full = [one for one in self.stage.workers if hanging[one.pid] >= subscribers_catalogue.SLOTS and one.exit_code is None]
+            full = [one for one in self.stage.workers if hanging[one.pid] >= catalogue.SLOTS and one.exit_code is None]
             return [(one, [(row[2], row[3]) for row in rows if row[0] == one.pid]) for one in full]
 
         for left in reversed(range(TRIES)):
-            numbers |= {
-                await self.publish(subscribers_catalogue.hangs_at_first(name), partition)
-                for _ in range(subscribers_catalogue.SLOTS)
-            }
+            numbers |= {await self.publish(catalogue.hangs_at_first(name), partition) for _ in range(catalogue.SLOTS)}
             try:
                 return (await wait_until(filled, FILLED_SECONDS, f"every slot of {name} hangs in one process"))[0]
             except AssertionError:
@@ -115,7 +112,7 @@ class Hanging:
         """Publish an event after the hanging ones that every subscriber can process."""
         while True:
             number = await self.publish("", partition)
-            if not (subscribers_catalogue.is_rejected(number) or subscribers_catalogue.is_failing(number)):
+            if not (catalogue.is_rejected(number) or catalogue.is_failing(number)):
                 return number
 
     def _done(self, number: int) -> set[str]:

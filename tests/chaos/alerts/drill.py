@@ -1,4 +1,4 @@
-"""``python -m tests.chaos.alerts``: causes each fault that has an alert, and reports which alerts fire, and after how long.
+"""Causes each fault that has an alert, and reports which alerts fire, and after how long.
 
 A real Prometheus scrapes a real worker every second and evaluates ``deploy/alerts.yml``. Every duration in it (``for``, ranges,
 offsets) is divided by a factor, so that the drill is short; thresholds, such as a record that is a minute late, are as shipped.
@@ -11,19 +11,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import click
-
 from streams_app.embedded.ports import free_port
-from tests.chaos.alerts_stage import DrillStage
+from tests.chaos.alerts.stage import DrillStage
+from tests.chaos.run import Duration, Options, Run
 from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT
 from tests.servers.prometheus import Prometheus
@@ -171,83 +167,71 @@ class Found(NamedTuple):
     fired: dict[str, float]
     quiet_seconds: float
 
-    @property
-    def is_expected(self) -> bool:
-        """Whether an expected alert has fired."""
-        return bool(FAULTS[self.name].expected & self.fired.keys())
-
     def row(self) -> str:
         """Return a line of the table."""
         fired = ", ".join(f"`{alert}` {seconds:.0f} s" for alert, seconds in sorted(self.fired.items(), key=lambda one: one[1]))
         return f"| {self.name} | {fired or 'NOTHING'} | {self.quiet_seconds:.0f} s |"
 
 
-async def tried(name: str, stage: DrillStage, prometheus: Prometheus) -> Found:
-    """Cause one fault until an expected alert fires, end it, and wait until no alert fires."""
-    loop, fault = asyncio.get_running_loop(), FAULTS[name]
-    fired: dict[str, float] = {}
-    begin = loop.time()
+class Drill(Run):
+    """One drill: alerts may not fire before the first fault, and of each fault one of the expected ones must."""
 
-    async def has_fired() -> bool:
-        for alert in await asyncio.to_thread(prometheus.firing):
-            fired.setdefault(alert, loop.time() - begin)
-        return bool(fault.expected & fired.keys())
+    share = Duration(faults=("Redis killed", "Redis full", "read store locked", "worker gone", "subscriber suspended"))
 
-    async with fault.breaks(stage):
-        try:
-            await wait_until(has_fired, FIRES_SECONDS, f"an alert fires of: {name}")
-            until = loop.time() + MORE_SECONDS
-            while loop.time() < until:
-                await has_fired()
-                await asyncio.sleep(0.5)  # other alerts may follow
-        except AssertionError:
-            click.echo(f"no expected alert has fired: {name}", err=True)
-    healed = loop.time()
-    await stage.supervise()
-    await wait_until(lambda: not (prometheus.firing() or prometheus.pending()), QUIET_SECONDS, f"no alert fires after: {name}")
-    return Found(name, fired, loop.time() - healed)
+    def __init__(self, seed: int, folder: Path, options: Options, duration: Duration) -> None:
+        super().__init__(seed, folder, options, duration)
+        self._stage = DrillStage(folder, options.kafka == "apache")
+        self._found: list[Found] = []
 
+    @classmethod
+    def possible(cls, options: Options) -> list[str]:
+        return list(FAULTS)
 
-async def drill(folder: Path, names: list[str], factor: float, *, is_apache: bool) -> bool:
-    """Cause these faults and print the table; return whether every result is as expected."""
-    stage = DrillStage(folder, is_apache)
-    kafka = "Apache Kafka" if is_apache else "the embedded broker"
-    async with stage.running():
-        with Prometheus.start(stage.target, scaled(RULES.read_text("utf-8"), factor)) as prometheus:
-            await wait_until(lambda: bool(prometheus.values("streams_app_build_info")), 60, "the worker is scraped")
-            await asyncio.sleep(UNDISTURBED_SECONDS)  # no fault yet
-            early = prometheus.firing()
-            click.echo(f"durations of deploy/alerts.yml divided by {factor:g}; {kafka}; scraped and evaluated every second\n")
-            click.echo("| fault | alerts, and seconds until each fired | no alert after |\n|---|---|---|")
-            found = []
-            for name in names:
-                found.append(await tried(name, stage, prometheus))
-                click.echo(found[-1].row())
-    if early:
-        click.echo(f"FAILED: {', '.join(sorted(early))} fired before the first fault", err=True)
-    for one in found:
-        if not one.is_expected:
-            click.echo(f"FAILED: {one.name}: none of {', '.join(sorted(FAULTS[one.name].expected))} has fired", err=True)
-    return not early and all(one.is_expected for one in found)
+    async def perform(self) -> None:
+        """Cause each fault, and judge which alerts fire."""
+        async with self._stage.running():
+            with Prometheus.start(self._stage.target, scaled(RULES.read_text("utf-8"), self.options.factor)) as prometheus:
+                await wait_until(lambda: bool(prometheus.values("streams_app_build_info")), 60, "the worker is scraped")
+                await asyncio.sleep(UNDISTURBED_SECONDS)  # no fault yet
+                if early := prometheus.firing():
+                    self.wrong.append(f"{', '.join(sorted(early))} fired before the first fault")
+                for name in self.duration.faults or FAULTS:
+                    self.faults.append(name)
+                    self._found.append(await self._tried(name, prometheus))
 
+    async def _tried(self, name: str, prometheus: Prometheus) -> Found:
+        """Cause one fault until an expected alert fires, end it, and wait until no alert fires."""
+        loop, fault = asyncio.get_running_loop(), FAULTS[name]
+        fired: dict[str, float] = {}
+        begin = loop.time()
 
-@click.command()
-@click.option("--faults", default=None, help="Only these, separated by commas.")
-@click.option("--factor", default=6.0, show_default=True, help="Divisor of the durations in the rules; 1: as shipped.")
-@click.option("--kafka", type=click.Choice(["embedded", "apache"]), default="embedded", show_default=True, help="The broker.")
-def main(faults: str | None, factor: float, kafka: str) -> None:
-    """Cause each fault that has an alert, and report which alerts fire, and after how long."""
-    names = faults.split(",") if faults else list(FAULTS)
-    if unknown := [name for name in names if name not in FAULTS]:
-        raise click.UsageError(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
-    folder = Path(tempfile.mkdtemp(prefix="chaos-alerts-"))
-    is_expected = asyncio.run(drill(folder, names, factor, is_apache=kafka == "apache"))
-    if is_expected:
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        click.echo(f"logs: {folder}", err=True)
-    sys.exit(0 if is_expected else 1)
+        async def has_fired() -> bool:
+            for alert in await asyncio.to_thread(prometheus.firing):
+                fired.setdefault(alert, loop.time() - begin)
+            return bool(fault.expected & fired.keys())
 
+        async with fault.breaks(self._stage):
+            try:
+                await wait_until(has_fired, FIRES_SECONDS, f"an alert fires of: {name}")
+                until = loop.time() + MORE_SECONDS
+                while loop.time() < until:
+                    await has_fired()
+                    await asyncio.sleep(0.5)  # other alerts may follow
+            except AssertionError:
+                self.wrong.append(f"{name}: none of {', '.join(sorted(fault.expected))} has fired")
+        healed = loop.time()
+        await self._stage.supervise()
+        await wait_until(lambda: not (prometheus.firing() or prometheus.pending()), QUIET_SECONDS, f"no alert fires after: {name}")
+        return Found(name, fired, loop.time() - healed)
 
-if __name__ == "__main__":
-    main()
+    def line(self) -> str:
+        """Return the table of the drill."""
+        kafka = "Apache Kafka" if self._stage.is_apache else "the embedded broker"
+        return "\n".join(
+            [
+                f"durations of deploy/alerts.yml divided by {self.options.factor:g}; {kafka}; scraped and evaluated every second\n",
+                "| fault | alerts, and seconds until each fired | no alert after |\n|---|---|---|",
+                *(one.row() for one in self._found),
+                *(f"    WRONG {wrong}" for wrong in self.wrong),
+            ]
+        )

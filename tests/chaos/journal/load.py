@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.journal.core.cursor import cursor_text
-from tests.chaos.journal_judge import Event
+from tests.chaos.journal.judge import Event
 from tests.chaos.stage import PARTITIONS
 
 TOPIC: Final = "days"

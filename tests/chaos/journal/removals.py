@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Final
 
 from streams_app.settings import JournalSettings
-from tests.chaos.journal_judge import Event, Topic
-from tests.chaos.journal_load import TOPIC
+from tests.chaos.journal.judge import Event, Topic
+from tests.chaos.journal.load import TOPIC
 
 MAX_OVERHEAD: Final = 250
 """Maximum number of bytes that Redis needs for an event beside its contents: those of a separate block and its row."""

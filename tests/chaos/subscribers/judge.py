@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tests.chaos.subscribers_catalogue import HANGS, HANGS_AT_FIRST, KILLS, KILLS_LATE, fate_in, is_failing, is_rejected
+from tests.chaos.subscribers.catalogue import HANGS, HANGS_AT_FIRST, KILLS, KILLS_LATE, fate_in, is_failing, is_rejected
 
 NEVER: Final = sys.maxsize
 KEYS: Final = 50

@@ -17,9 +17,9 @@ from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys, journal_pattern
 from streams_app.settings import JournalSettings
-from tests.chaos.journal_judge import Judge, Reading, Topic
-from tests.chaos.journal_load import TOPIC
-from tests.chaos.journal_removals import Removals
+from tests.chaos.journal.judge import Judge, Reading, Topic
+from tests.chaos.journal.load import TOPIC
+from tests.chaos.journal.removals import Removals
 from tests.chaos.stage import APP_ID, Stage
 from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT

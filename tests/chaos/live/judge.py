@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tests.chaos.live_clients import Shown
+from tests.chaos.live.clients import Shown
 
 EXPIRY_MS: Final = 15_000
 SHOW: Final = 10

@@ -12,9 +12,9 @@ from typing import Final
 
 import asyncpg
 
-from tests.chaos.small_disk import SmallDisk
-from tests.chaos.stores_base import Cells, Run
-from tests.chaos.stores_faults import HOLD_SECONDS, server_killed, worker_killed
+from tests.chaos.stores.faults import HOLD_SECONDS, server_killed, worker_killed
+from tests.chaos.stores.run import Cells, StoreRun
+from tests.chaos.stores.small_disk import SmallDisk
 from tests.helpers.waiting import wait_until
 from tests.servers.postgresql import PostgreSQL
 
@@ -23,7 +23,7 @@ CELLS: Final = "SELECT group_key, name, version, value::text::bigint FROM folded
 NO_SPACE: Final = "No space left on device"
 
 
-class PostgresRun(Run):
+class PostgresRun(StoreRun):
     """A run with PostgreSQL; its tables are on a small disk, if one can be mounted."""
 
     async def start(self) -> str:

@@ -1,18 +1,17 @@
-"""Base class of a run: workers sync shuffled folded records into a server under faults, and the final contents are judged."""
+"""A run of a read store: workers sync shuffled folded records into a server under faults, and the final contents are judged."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from streams_app.embedded import Broker
+from tests.chaos.run import Duration, Options, Run
 from tests.helpers.cli.commands import run as command
 from tests.helpers.kafka.topics import create_topics, produce
 from tests.helpers.waiting import wait_until
@@ -55,16 +54,14 @@ Fault = Callable[[Any], Awaitable[None]]
 """A function that receives the run."""
 
 
-@dataclass
-class Run(ABC):
+class StoreRun(Run):
     """One run; a subclass for each kind of server.
 
     Attributes:
         faults_of: Possible faults by name.
         max_records: Maximum number of new records in a burst; the load also depends on the duration of a burst.
+        shape: Layout of the tables.
         expected: Values of the highest versions.
-        faults: Faults that happened, in order.
-        wrong: Violations at the end.
         exits: Exit code → number of workers that ended with it.
         records: Number of produced records.
         lost_progress: Number of offsets by which the progress of the store went back, over all failovers.
@@ -73,22 +70,23 @@ class Run(ABC):
     """
 
     faults_of: ClassVar[Mapping[str, Fault]]
-    max_records: ClassVar[int] = 400
-    shape: ClassVar[str] = "cells"
+    full = Duration(5, 40.0)
+    share = Duration(1, 20.0)
+    max_records = 400
+    shape = "cells"
 
-    seed: int
-    folder: Path
-    chance: random.Random
-    expected: Cells = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    exits: Counter[int] = field(default_factory=Counter)
-    records: int = 0
-    lost_progress: int = 0
-    noticed: int = 0
-    drain_seconds: float = 0.0
-    workers: list[WorkerProcess] = field(default_factory=list)
-    ended: list[WorkerProcess] = field(default_factory=list)
+    def __init__(self, seed: int, folder: Path, options: Options, duration: Duration) -> None:
+        super().__init__(seed, folder, options, duration)
+        self.expected: Cells = {}
+        self.exits: Counter[int] = Counter()
+        self.records = self.lost_progress = self.noticed = 0
+        self.drain_seconds = 0.0
+        self.workers: list[WorkerProcess] = []
+        self.ended: list[WorkerProcess] = []
+
+    @classmethod
+    def possible(cls, options: Options) -> list[str]:
+        return list(cls.faults_of)
 
     @abstractmethod
     async def start(self) -> str:
@@ -102,15 +100,16 @@ class Run(ABC):
     async def stored(self) -> Cells:
         """Return the contents of the store."""
 
-    async def perform(self, seconds: float, names: list[str]) -> None:
-        """Start everything, cause the faults of these names, drain and judge."""
+    async def perform(self) -> None:
+        """Start everything, cause faults for a while, drain and judge."""
+        names = list(self.duration.faults or self.faults_of)
         self.broker = Broker.start(directory=self.folder / "broker")
         url = await self.start()
         tasks: list[asyncio.Task[None]] = []
         try:
             await self._prepare(url)
-            tasks = [asyncio.create_task(self._supervise()), asyncio.create_task(self._produce(seconds))]
-            await self._break(seconds, names)
+            tasks = [asyncio.create_task(self._supervise()), asyncio.create_task(self._produce(self.duration.seconds))]
+            await self._break(self.duration.seconds, names)
             await tasks[1]
             await self._drain()
         except AssertionError as error:
