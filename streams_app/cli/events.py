@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from streams_app.cli.options import MomentType, with_settings
 from streams_app.clock import SystemClock
@@ -18,6 +19,7 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
+    from streams_app.operations.event_facts import EventExplanation, FoldedEventState
     from streams_app.subscribers.declaration.catalogue import Catalogue
     from streams_app.subscribers.declaration.subscription import Subscription
 
@@ -98,8 +100,15 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     help="By id: maximum number of offsets to search; unfinished events come first.",
 )
 @click.option("--event-source", metavar="SOURCE", help="By id: only an event with this ce_source; ids are unique within a source.")
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known, as one JSON object.")
 def explain(
-    settings: Settings, subscriber: str, event: str, since: Callable[[int], int] | None, limit: int, event_source: str | None
+    settings: Settings,
+    subscriber: str,
+    event: str,
+    since: Callable[[int], int] | None,
+    limit: int,
+    event_source: str | None,
+    as_json: bool,
 ) -> None:
     """Explain why SUBSCRIBER has not finished an event.
 
@@ -116,22 +125,31 @@ def explain(
 
     The state of the subscriber comes from the worker on this machine, if one runs, and everything else from Kafka and Redis.
     """
+    from streams_app.cli.sentences import lay_out
+    from streams_app.formatting import json_line
+    from streams_app.operations.event_text import event_sentences
     from streams_app.subscribers.declaration.loading import subscription_named
 
     one = subscription_named(settings, subscriber)
     now_ms = SystemClock().now_ms()
     since_ms = now_ms - one.subscriber.remember_ms if since is None else since(now_ms)
-    click.echo(asyncio.run(_explained(settings, one, event, since_ms, limit, event_source)))
+    explanation = asyncio.run(_explained(settings, one, event, since_ms, limit, event_source))
+    if as_json:
+        click.echo(json_line(msgspec.to_builtins(explanation)))
+        return
+    columns = shutil.get_terminal_size().columns
+    click.echo("\n".join(filter(None, (lay_out(verdict, facts, columns) for verdict, facts in event_sentences(explanation)))))
 
 
-async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int, source: str | None) -> str:
+async def _explained(
+    settings: Settings, one: Subscription, event: str, since_ms: int, limit: int, source: str | None
+) -> EventExplanation | FoldedEventState:
     from streams_app.cli.progress import show_progress
     from streams_app.operations.explain_event import SearchScope, explain_event
 
     clock = SystemClock()
     with show_progress(clock, "searching") as show:
-        columns = shutil.get_terminal_size().columns
-        return await explain_event(settings, one, event, clock, columns, SearchScope(since_ms, limit, show, source))
+        return await explain_event(settings, one, event, clock, SearchScope(since_ms, limit, show, source))
 
 
 def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:

@@ -94,10 +94,10 @@ def explain_one(settings: Settings, fold: str | None, as_json: bool, group: str)
 
     The share of groups that reopen comes from the worker on this machine, if one runs, and everything else from Redis and Kafka.
     """
+    from streams_app.cli.sentences import lay_out
     from streams_app.formatting import json_line
     from streams_app.operations.explain_group import explain
     from streams_app.operations.group_text import group_sentences
-    from streams_app.operations.sentences import lay_out
 
     explanation = asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock()))
     if as_json:

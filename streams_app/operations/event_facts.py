@@ -1,44 +1,42 @@
-"""Text of ``streams-app events explain``: a verdict on one event of a subscriber, and five labelled lines of facts (pure)."""
+"""Facts about one event of a subscriber, as data (pure). :mod:`streams_app.operations.event_text` has the sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.operations.dead_letter import ListedDeadLetter
-from streams_app.operations.sentences import lay_out
+from streams_app.operations.group_facts import GroupDrop
+from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import WATCH_PASSED
 from streams_app.subscribers.execution.in_flight_event import DUE_AT_ONCE
-from streams_app.subscribers.execution.status import WAITS, waiting_text
+from streams_app.subscribers.execution.status import WAITS
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from streams_app.operations.worker_pages import Page
-    from streams_app.subscribers.declaration.subscriber import Idempotent
     from streams_app.subscribers.state.store import AttemptEntry
 
-_SUSPENDED: Final = (
-    "and it is suspended: its last attempts have all failed. One event at a time is tried until one succeeds, all others wait for "
-    "that; meanwhile, for as long as its patience, failed attempts do not count"
-)
-_NOT_BEGUN: Final = "has not begun: no worker has run this subscriber in this partition"
-_NO_OFFSET: Final = (
-    'cannot begin: the group has no commit for this partition, and with idempotent = "no" no worker chooses where to begin; '
-    "`streams-app check` says what to do"
-)
 _GAUGES: Final = "streams_app_subscriber_"
-_GONE: Final = "is finished, or was lost: retention has removed its record, and nothing says any more which of them came first"
-_HIDDEN: Final = "is in the log, hidden by a transaction that is open since offset"
-_UNCOUNTED: Final = "has failed while its subscriber was suspended, which does not count,"
 _WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
+
+EventVerdict: TypeAlias = Literal[
+    "not-in-log", "hidden", "dead-letter", "other-type", "other-subscriber", "finished-or-lost", "finished", "no-commit",
+    "not-begun", "lost", "no-record", "interrupted", "retrying", "running", "next", "waiting",
+]  # fmt: skip
+"""What has become of an event: the first of these that is true.
+
+``hidden``: by an open transaction; ``no-commit``: a subscriber with ``idempotent = "no"`` cannot begin in the partition;
+``no-record``: the log has no record at the offset.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,68 +113,274 @@ class SearchedOffsets:
     is_complete: bool = True
 
 
-def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
-    """Return text about an event: the verdict, a sentence that says what has become of it, then one line for each fact."""
-    lines = {
-        "mark": _committed_text(found, one),
-        "note": _metadata_text(found),
-        "redis": _redis(found, now_ms),
-        "letter": _dead_letters(found.dead_letters, one, found.replayed) + _last_attempt(found, one, now_ms),
-        "lag": f"{_lag(found)}; {worker_text(page, one.subscriber.name, one.subscriber.idempotent)}",
-    }
-    return lay_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
+class EventDeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter of an event.
+
+    Attributes:
+        at_ms: Time at which it was written.
+        attempts: None: unknown.
+        is_late: Whether it only reports that an interrupted event finished after all.
+        is_replayed: Whether the event was replayed since.
+    """
+
+    reason: str
+    at_ms: int
+    attempts: int | None
+    detail: str
+    is_late: bool
+    is_replayed: bool
 
 
-def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedOffsets], page: Page | None, width: int) -> str:
-    """Return the report on an event id that was found neither in the searched offsets nor in a dead letter."""
-    name = one.subscriber.name
-    lines = {
-        "search": "; ".join(_search_text(each) for each in searched),
-        "letter": _dead_letters((), one),
-        "look": f"further back with --since 24h, or by its place: streams-app events explain {name} {one.topic}:PARTITION:OFFSET",
-        "lag": worker_text(page, name, one.subscriber.idempotent),
-    }
-    verdict = f"No unfinished event of subscriber {name} has the id or key {shown(event_id)}: it is finished, or never came."
-    if not all(each.is_complete for each in searched):
-        verdict = (
-            f"No event with the id or key {shown(event_id)} was found among the first that subscriber {name} has not finished."
+class EventAttempts(msgspec.Struct, frozen=True):
+    """The attempts of an event, as stored in Redis.
+
+    Attributes:
+        crashes: Crashes of a worker that the event may have caused.
+        was_watched: Whether the running attempt was watched for a while, so that a crash is no longer attributed to the event.
+        due_ms: Time of the next attempt; None: an attempt is running, or the next one is due at once.
+        rejected_in_ms: Maximum time until the event becomes a dead letter if it keeps failing; None: not known.
+        max_attempts: Attempts after which it becomes one; 0: not known.
+    """
+
+    attempts: int
+    crashes: int
+    is_running: bool
+    was_watched: bool
+    due_ms: int | None
+    rejected_in_ms: int | None = None
+    max_attempts: int = 0
+
+
+class EventCommit(msgspec.Struct, frozen=True):
+    """The commit of the consumer group for the partition of an event.
+
+    Attributes:
+        finished_above: Number of finished events above the committed offset; None: the metadata of the commit cannot be read.
+        begun_above: Likewise the number of events that have begun.
+    """
+
+    offset: int
+    finished_above: int | None
+    begun_above: int | None
+
+
+class EventState(msgspec.Struct, frozen=True):
+    """State of one event of a subscriber.
+
+    Attributes:
+        id: "": the log has no record at the offset.
+        type: Event type that the producer set; "": none.
+        timestamp_ms: 0: the log has no record at the offset.
+        log_begin: First offset of the log.
+        log_end: Last stable offset of the log. Records from it up to ``high_watermark`` are hidden by an open transaction.
+        commit: None: the group has committed nothing for the partition.
+        by_commit: What the commit says about the event.
+        attempts: None: Redis has none, or has not answered.
+        redis_fault: Why the state in Redis is unknown; "": Redis has answered.
+        is_copy_finished: Whether the event was replayed, and no copy of it waits any longer.
+    """
+
+    verdict: EventVerdict
+    topic: str
+    partition: int
+    offset: int
+    id: str
+    type: str
+    timestamp_ms: int
+    log_begin: int
+    log_end: int
+    high_watermark: int
+    commit: EventCommit | None
+    by_commit: Literal["finished", "begun", "neither"]
+    attempts: EventAttempts | None
+    redis_fault: str
+    dead_letters: tuple[EventDeadLetter, ...]
+    is_copy_finished: bool
+
+
+class SubscriberInWorker(msgspec.Struct, frozen=True):
+    """State of a subscriber in the worker on this machine.
+
+    Attributes:
+        worker: Address of the worker; None: ``http.port`` is 0, so no worker was asked.
+        fault: Why the numbers are unknown, as the end of a sentence that begins with the address; "": they are known.
+        waits_for: What the subscriber waits for, as labels of the metric ``streams_app_waiting_for``.
+    """
+
+    worker: str | None
+    fault: str = ""
+    waiting: int = 0
+    running: int = 0
+    retrying: int = 0
+    is_suspended: bool = False
+    waits_for: tuple[str, ...] = ()
+
+
+class EventExplanation(msgspec.Struct, frozen=True):
+    """Everything that is known of an event that was asked for.
+
+    Attributes:
+        asked: Position, id or record key, as typed.
+        at_ms: Time of the explanation.
+        by: What ``events`` has: the event of a position or id, the newest events of a record key, newest first, or nothing.
+        searched: The offsets that were searched for an id or key.
+    """
+
+    asked: str
+    at_ms: int
+    subscriber: str
+    idempotent: Idempotent
+    group: str
+    topic: str
+    dead_letter_topic: str
+    by: Literal["event", "key", "nothing"]
+    events: tuple[EventState, ...]
+    searched: tuple[SearchedOffsets, ...]
+    worker: SubscriberInWorker
+
+
+class FoldedEventState(msgspec.Struct, frozen=True):
+    """What a fold did with an event of its source.
+
+    Attributes:
+        verdict: Whether the event is not folded yet, in no group, or in a group that was dropped, is open or closed.
+        log_end: Last stable offset of the partition.
+        read_to: Highest folded offset of the partition; None: no worker has ever claimed the partition.
+        why: Why the event is in no group, as the end of a sentence.
+        group: Record key of the group, as text; "": the group is unknown.
+        key: The same with its JSON type.
+        drops: The drop of the group, or the drops that may have contained an event whose group is unknown.
+    """
+
+    verdict: Literal["not-folded", "no-group", "dropped", "open", "closed"]
+    fold: str
+    source: str
+    partition: int
+    offset: int
+    output: str
+    log_end: int
+    read_to: int | None
+    why: str = ""
+    group: str = ""
+    key: Any = None
+    drops: tuple[GroupDrop, ...] = ()
+
+
+def explanation_of(
+    asked: str, one: Subscription, found: Sequence[EventFacts], searched: Sequence[SearchedOffsets], page: Page | None, now_ms: int,
+    *, is_key: bool = False,
+) -> EventExplanation:  # fmt: skip
+    """Return everything that is known of an event.
+
+    Args:
+        found: The event, or with ``is_key`` the newest events of a record key; empty: nothing was found.
+        page: Metrics of the worker on this machine.
+    """
+    return EventExplanation(
+        asked,
+        now_ms,
+        one.subscriber.name,
+        one.subscriber.idempotent,
+        one.group,
+        one.topic,
+        one.dead_letters,
+        "nothing" if not found else "key" if is_key else "event",
+        tuple(state_of_event(each, one, now_ms) for each in found),
+        tuple(searched),
+        subscriber_in(page, one.subscriber.name),
+    )
+
+
+def state_of_event(found: EventFacts, one: Subscription, now_ms: int) -> EventState:
+    """Return the state of an event of a subscriber."""
+    dead_letters = tuple(
+        EventDeadLetter(
+            each.reason, each.timestamp_ms, _attempts_of(each), each.headers.get("detail", ""), each.is_late,
+            each.digest() in found.replayed,
         )
-    return lay_out(verdict, lines, width)
+        for each in found.dead_letters
+    )  # fmt: skip
+    return EventState(
+        _verdict(found, one, dead_letters),
+        *found.tp,
+        found.offset,
+        found.event_id,
+        found.type,
+        found.timestamp_ms,
+        found.begin,
+        found.end,
+        max(found.end, found.high),
+        None if found.committed is None else _commit(found.committed.offset, found.metadata),
+        "finished" if found.is_finished else "begun" if found.is_begun_by_commit else "neither",
+        None if found.kept is None else _attempts(found.kept, found, one, now_ms),
+        found.redis_fault,
+        dead_letters,
+        found.is_none_waiting,
+    )
 
 
-def describe_key(
-    key: str, one: Subscription, found: Sequence[EventFacts], searched: Sequence[SearchedOffsets], page: Page | None, now_ms: int,
-    width: int,
-) -> str:  # fmt: skip
-    """Return text about a record key: the verdict on each of its newest events, which are given newest first."""
-    name = one.subscriber.name
-    newest = f"The newest {counted(len(found), 'event')} with it" if len(found) > 1 else "The newest event with it"
-    verdict = f"No event of subscriber {name} has the id {shown(key)}, but it is a record key. {newest}:"
-    events = [lay_out(f"{_name(each)} {_verdict(each, one, now_ms)}.", {}, width) for each in found]
-    lines = {
-        "search": "; ".join(_search_text(each) for each in searched),
-        "look": f"at one of them: streams-app events explain {name} {_position(found[0])}",
-        "lag": worker_text(page, name, one.subscriber.idempotent),
-    }
-    return "\n".join([lay_out(verdict, {}, width), *events, lay_out("", lines, width)])
+def _attempts_of(dead_letter: ListedDeadLetter) -> int | None:
+    attempts = dead_letter.headers.get("attempts", "")
+    return int(attempts) if attempts.isdecimal() else None
 
 
-def _search_text(searched: SearchedOffsets) -> str:
-    text = f"{searched.topic} from the committed offsets on ({counted(searched.above, 'offset')})"
-    if searched.since_ms is not None:
-        text += f" and below them since {time_text(searched.since_ms)} ({counted(searched.below, 'offset')})"
-    if searched.unseen:
-        everything = searched.above + searched.below + searched.unseen
-        text += f", but not {counted(searched.unseen, 'offset')} more: --limit {everything} looks at them, too"
-    return text
+def _commit(offset: int, metadata: OffsetMetadata | None) -> EventCommit:
+    if metadata is None:
+        return EventCommit(offset, None, None)
+    return EventCommit(offset, sum(one.end - one.begin for one in metadata.above.finished), len(metadata.above.begun))
 
 
-def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
-    """Describe how many events of a subscriber wait, run or are retried in the worker on this machine, or why this is unknown."""
+def _is_in_progress(kept: AttemptEntry) -> bool:
+    return kept.is_begun or kept.due_ms == WATCH_PASSED
+
+
+def _attempts(kept: AttemptEntry, found: EventFacts, one: Subscription, now_ms: int) -> EventAttempts:
+    is_running, rule = _is_in_progress(kept), one.subscriber.retry
+    has_no_time = is_running or kept.due_ms == DUE_AT_ONCE
+    due_ms = None if has_no_time else kept.due_ms
+    if has_no_time or found.dead_letters or rule.by:
+        return EventAttempts(kept.attempts, kept.crash_count, is_running, kept.due_ms == WATCH_PASSED, due_ms)
+    left_ms = max(1, kept.due_ms - now_ms) + round(sum(map(rule.max_ms, range(kept.attempts + 1, rule.attempts))))
+    return EventAttempts(kept.attempts, kept.crash_count, is_running, kept.due_ms == WATCH_PASSED, due_ms, left_ms, rule.attempts)
+
+
+def _verdict(found: EventFacts, one: Subscription, dead_letters: Sequence[EventDeadLetter]) -> EventVerdict:
+    if (ended := _ended(found, one, dead_letters)) is not None:
+        return ended
+    kept = found.kept
+    if kept is not None and kept.due_ms == DUE_AT_ONCE:
+        return "interrupted"
+    if kept is not None and not _is_in_progress(kept):
+        return "retrying"
+    if kept is not None or found.is_begun_by_commit:
+        return "running"
+    return "next" if found.committed is not None and found.offset == found.committed.offset else "waiting"
+
+
+def _ended(found: EventFacts, one: Subscription, dead_letters: Sequence[EventDeadLetter]) -> EventVerdict | None:
+    """Return the verdict on an event that no worker will run now: finished, rejected, lost or not readable yet. Otherwise None."""
+    # A replayed event still has its earlier dead letter, and may be unfinished nevertheless.
+    is_rejected = not all(each.is_late for each in dead_letters) and (found.is_finished or found.kept is None)
+    cases: list[tuple[bool, EventVerdict]] = [
+        (found.offset >= max(found.end, found.high), "not-in-log"),
+        (found.offset >= found.end, "hidden"),
+        (is_rejected, "dead-letter"),
+        (not found.is_ours, "other-type" if found.type else "other-subscriber"),
+        (found.is_finished and found.offset < found.begin, "finished-or-lost"),
+        (found.is_finished, "finished"),
+        (found.committed is None, "no-commit" if one.subscriber.requires_commit else "not-begun"),
+        (found.offset < found.begin, "lost"),
+        (not found.event_id, "no-record"),
+    ]
+    return next((verdict for is_so, verdict in cases if is_so), None)
+
+
+def subscriber_in(page: Page | None, name: str) -> SubscriberInWorker:
+    """Return how many events of a subscriber wait, run or are retried in a worker, by its metrics, or why this is unknown."""
     if page is None:
-        return "no worker was asked, as http.port is 0"
+        return SubscriberInWorker(None)
     if page.text is None:
-        return f"the worker at {page.url} {page.fault}"
+        return SubscriberInWorker(page.url, page.fault)
     samples = [
         sample
         for family in text_string_to_metric_families(page.text)
@@ -186,146 +390,7 @@ def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown"
     values = {one.name.removeprefix(_GAUGES): one.value for one in samples if one.name.startswith(_GAUGES)}
     waits_for = {one.labels["what"] for one in samples if one.name == _WAITING_FOR and one.value}
     if not values.keys() >= set(_ASKED):
-        return f"the worker at {page.url} does not run it"
+        return SubscriberInWorker(page.url, "does not run it")
     waiting, running, retrying, suspended = (int(values[asked]) for asked in _ASKED)
-    text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
-    parts = [
-        f"{text}, {_SUSPENDED}" if suspended else text,
-        *(waiting_text(what, idempotent) for what in WAITS if what in waits_for),
-    ]
-    return "; ".join(parts)
-
-
-def _position(found: EventFacts) -> str:
-    return f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
-
-
-def _name(found: EventFacts) -> str:
-    position = _position(found)
-    return f"Event {position}" if found.event_id in ("", position) else f"Event {shown(found.event_id)} ({position})"
-
-
-def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
-    if (ended := _ended(found, one)) is not None:
-        return ended
-    kept = found.kept
-    if kept is not None and kept.due_ms == DUE_AT_ONCE:
-        return "was interrupted because its process died or released its partition; it is retried as soon as possible"
-    if kept is not None and not _is_in_progress(kept):
-        left_ms = kept.due_ms - now_ms
-        when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
-        failed = f"has failed {counted(kept.attempts, 'time')}" if kept.attempts else _UNCOUNTED
-        return f"{failed} and waits for its next attempt, {when}"
-    if kept is not None or found.is_begun_by_commit:
-        return "runs now, or the process in which it ran has died and its partition is not claimed yet"
-    assert found.committed is not None  # `_ended` has a text for an event without a commit
-    ahead = found.offset - found.committed.offset
-    if not ahead:
-        return "is the next one"
-    # Only the metadata tells which events above the committed offset are finished.
-    unless = (
-        ""
-        if found.metadata is not None
-        else ", unless it is finished: the commit does not record which events above its offset are"
-    )
-    return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
-
-
-def _is_in_progress(kept: AttemptEntry) -> bool:
-    return kept.is_begun or kept.due_ms == WATCH_PASSED
-
-
-def _ended(found: EventFacts, one: Subscription) -> str | None:
-    """Return the verdict on an event that no worker will run now: finished, rejected, lost or not readable yet. Otherwise None."""
-    rejected = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
-    late = ", and has ended well after all" if len(rejected) < len(found.dead_letters) else ""
-    reason = escaped(rejected[-1].reason) if rejected else ""
-    back = ""
-    if rejected and rejected[-1].digest() in found.replayed:
-        back = ", was replayed since, and is finished" if found.is_none_waiting else ", and was replayed since"
-    # A replayed event still has its earlier dead letter, and may be unfinished nevertheless.
-    is_dead_lettered = bool(rejected) and (found.is_finished or found.kept is None)
-    whose = f"is of another type, {shown(found.type)}: not for this subscriber"
-    if not found.type:
-        whose = "was replayed for another subscriber: not for this one"
-    cases = [
-        (found.offset >= max(found.end, found.high), "is not in the log yet"),
-        (found.offset >= found.end, f"{_HIDDEN} {found.end}: no consumer reads past it before that has ended"),
-        (is_dead_lettered, f"is a dead letter: {reason}{late}{back}"),
-        (not found.is_ours, whose),
-        (found.is_finished and found.offset < found.begin, _GONE),
-        (found.is_finished, "is finished"),
-        (found.committed is None, _NO_OFFSET if one.subscriber.requires_commit else _NOT_BEGUN),
-        (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
-        (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
-    ]
-    return next((text for is_so, text in cases if is_so), None)
-
-
-def _committed_text(found: EventFacts, one: Subscription) -> str:
-    if found.committed is None:
-        return f"group {one.group} has committed nothing for {found.tp}"
-    side = "is" if found.offset < found.committed.offset else "is not"
-    return f"group {one.group} has committed {found.committed.offset} for {found.tp}: events below it are finished, this {side}"
-
-
-def _metadata_text(found: EventFacts) -> str:
-    if found.committed is None:
-        return "none"
-    if found.metadata is None:
-        return "none that can be read: it is unknown which events above the committed offset are finished"
-    intervals, begun = found.metadata.above.finished, found.metadata.above.begun
-    finished = sum(one.end - one.begin for one in intervals)
-    text = f"{counted(finished, 'offset')} above the committed offset finished, {len(begun)} begun"
-    if found.offset < found.committed.offset or found.offset >= found.end:
-        return text
-    is_what = "finished" if found.is_finished else "begun" if found.is_begun_by_commit else "neither"
-    return f"{text}; this one is {is_what}. It is as old as the last commit"
-
-
-def _redis(found: EventFacts, now_ms: int) -> str:
-    kept = found.kept
-    if found.redis_fault:
-        return f"not known: {found.redis_fault}"
-    if kept is None:
-        return "nothing is kept of it: it does not wait for a retry, and was not seen running"
-    crashes = f"; {counted(kept.crash_count, 'death')} of its process may be its doing" if kept.crash_count else ""
-    if _is_in_progress(kept):
-        watched = "" if kept.is_begun else ", begun with a few others at most, and watched for a while"
-        return f"attempt {kept.attempts} is in progress{watched}{crashes}"
-    left_ms = kept.due_ms - now_ms
-    when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
-    return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{crashes}"
-
-
-def _last_attempt(found: EventFacts, one: Subscription, now_ms: int) -> str:
-    """Describe when an event that keeps failing becomes a dead letter; "" if it does not wait, or this is not known."""
-    kept, rule = found.kept, one.subscriber.retry
-    if kept is None or found.dead_letters or rule.by or kept.due_ms == DUE_AT_ONCE or _is_in_progress(kept):
-        return ""
-    left_ms = max(1, kept.due_ms - now_ms) + round(sum(map(rule.max_ms, range(kept.attempts + 1, rule.attempts))))
-    return f"; if it keeps failing, one is made after attempt {rule.attempts}, in {span(left_ms)} at most"
-
-
-def _dead_letters(dead_letters: Sequence[ListedDeadLetter], one: Subscription, replayed: Collection[str] = ()) -> str:
-    if not dead_letters:
-        return f"none of it in {one.dead_letters}"
-    parts = [
-        f"{escaped(dead_letter.reason)} at {time_text(dead_letter.timestamp_ms)} after {_attempts(dead_letter)}: "
-        f"{escaped(dead_letter.headers.get('detail', ''))}{', replayed since' if dead_letter.digest() in replayed else ''}"
-        for dead_letter in dead_letters
-    ]
-    return f"in {one.dead_letters}: {'; '.join(parts)}"
-
-
-def _attempts(dead_letter: ListedDeadLetter) -> str:
-    attempts = dead_letter.headers.get("attempts", "")
-    return counted(int(attempts), "attempt") if attempts.isdecimal() else "? attempts"
-
-
-def _lag(found: EventFacts) -> str:
-    end = max(found.end, found.high)
-    hidden = f"; an open transaction hides {end - found.end:,} of them" if end > found.end else ""
-    if found.committed is None:
-        return f"the log ends at {end}{hidden.replace(' of them', ' offsets')}"
-    return f"the log ends at {end}, {counted(max(0, end - found.committed.offset), 'offset')} above the committed offset{hidden}"
+    labels = tuple(what for what in WAITS if what in waits_for)
+    return SubscriberInWorker(page.url, "", waiting, running, retrying, bool(suspended), labels)

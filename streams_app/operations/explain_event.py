@@ -26,7 +26,7 @@ from streams_app.kafka.log_ends import high_watermarks, offsets_at, stable_ends
 from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.dead_letters import DeadLetterListing, read_dead_letters
-from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_key, describe_none
+from streams_app.operations.event_facts import EventExplanation, EventFacts, FoldedEventState, SearchedOffsets, explanation_of
 from streams_app.operations.explain_folded import explain_folded_event
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
@@ -243,12 +243,14 @@ CLOCKS_APART_MS: Final = 3_600_000
 """Assumed maximum clock skew: the timestamp of a record may be this much later than that of its dead letter."""
 
 
-async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int, scope: SearchScope) -> str:
-    """Explain one event of one subscriber; return a verdict and five labelled lines of facts as text.
+async def explain_event(
+    settings: Settings, one: Subscription, which: str, clock: Clock, scope: SearchScope
+) -> EventExplanation | FoldedEventState:
+    """Collect what is known of one event of one subscriber, or of the newest events of a record key.
 
     Args:
         settings: The broker has to answer. Redis and the schema registry have to answer only for an event of a fold's source.
-        which: Id of the event, or TOPIC:PARTITION:OFFSET; or a record key, whose newest events are explained in short.
+        which: Id of the event, or TOPIC:PARTITION:OFFSET; or a record key.
 
     Raises:
         ConfigurationError: Also if ``which`` names a topic that is neither read by the subscriber nor the source of the fold whose
@@ -258,7 +260,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     position = POSITION.fullmatch(which)
     source = one.subscriber.source
     if isinstance(source, Records) and position is not None and position[1] == settings.fold(source.fold).source:
-        return await explain_folded_event(settings, settings.fold(source.fold), int(position[2]), int(position[3]), width)
+        return await explain_folded_event(settings, settings.fold(source.fold), int(position[2]), int(position[3]))
     if position is not None and position[1] not in topics:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r} reads {' and '.join(topics)}, not {position[1]}"])
     async with admin_client(settings.kafka) as client:
@@ -274,11 +276,11 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     page = await _page(settings)
     if found is None and of_key:
         facts = await _of_key(settings, one, of_key, scope)
-        return describe_key(which, one, facts, searched, page, clock.now_ms(), width)
+        return explanation_of(which, one, facts, searched, page, clock.now_ms(), is_key=True)
     if found is None:
-        return describe_none(which, one, searched, page, width)
+        return explanation_of(which, one, [], searched, page, clock.now_ms())
     found = await _kept(settings, one, replace(found, dead_letters=tuple(listed.dead_letters), replayed=listed.replayed))
-    return describe(found, one, page, clock.now_ms(), width)
+    return explanation_of(which, one, [found], searched, page, clock.now_ms())
 
 
 async def _searched(

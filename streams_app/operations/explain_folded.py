@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any, Final
 
 from aiokafka import TopicPartition
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP, Batch
@@ -15,45 +15,40 @@ from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.folding.store.drop_request import DropAnswer
-from streams_app.formatting import counted, escaped, shown_group
+from streams_app.formatting import counted, escaped, group_value
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader, read_ranges
+from streams_app.operations.event_facts import FoldedEventState
 from streams_app.operations.group_facts import GroupDrop
-from streams_app.operations.group_text import dropped_text
 from streams_app.operations.groups import StoredShard, group_text, redis_of, rows_of, stored_shards
-from streams_app.operations.sentences import lay_out
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import Settings
 
 _GONE: Final = "the log no longer has a record at this offset, so its group is unknown"
 
 
-async def explain_folded_event(settings: Settings, fold: Fold, partition: int, offset: int, width: int) -> str:
-    """Describe what became of an event of a fold's source: it is in a record, an open or a dropped group, or a dead letter."""
+async def explain_folded_event(settings: Settings, fold: Fold, partition: int, offset: int) -> FoldedEventState:
+    """Return what became of an event of a fold's source: it is in a record, an open or a dropped group, or a dead letter."""
     record, end = await _record(settings, fold, partition, offset)
-    name = f"{fold.source}:{partition}:{offset}"
     member, fault = (None, _GONE) if record is None else await _group(settings, fold, partition, record)
     async with redis_of(settings) as redis:
         shard = next((each for each in await stored_shards(redis, settings, fold.name) if each.partition == partition), None)
+        read_to = None if shard is None else shard.fence
+        found = FoldedEventState("not-folded", fold.name, fold.source, partition, offset, fold.output, end, read_to)
         if shard is None or offset > shard.fence or offset >= end:
-            return lay_out(f"{name} is not folded yet.", {"read": _read(shard, fold, partition), "log": f"it ends at {end}"}, width)
+            return found
         if member is None:
-            lines = {"dropped": "; ".join(await _dropped_around(redis, shard, offset))}
-            return lay_out(f"{name} is in no known group: {fault}.", lines, width)
+            drops = await _drops_around(redis, shard, offset)
+            return replace(found, verdict="no-group", why=fault, drops=drops)
         answer: Any = await redis.hget(shard.keys.dropped, member)
         score: Any = await redis.zscore(shard.keys.due, member)
         rows = await rows_of(redis, shard, [(member, score)]) if score is not None else []
-    group = f"group {shown_group(member)} of fold {fold.name}"
-    lines = {"more": f"streams-app groups explain {shlex.quote(escaped(group_text(member)))} --fold {fold.name}"}
+    found = replace(found, verdict="closed", group=group_text(member), key=group_value(member))
     dropped = DropAnswer.from_text(answer) if answer else None
     if dropped is not None and dropped.first_offset <= offset <= dropped.last_offset:
-        lines = {"dropped": dropped_text(GroupDrop.of(shard, dropped))} | lines
-        return lay_out(f"{name} was folded into {group}, which was dropped: it is in no record.", lines, width)
-    if rows and offset >= rows[0].first_offset:
-        return lay_out(f"{name} is folded into {group}, which is open: its record has not been emitted yet.", lines, width)
-    closed = f"its record is in {fold.output}, unless the group was dropped more than a week ago"
-    return lay_out(f"{name} was folded into {group}, which is closed: {closed}.", lines, width)
+        return replace(found, verdict="dropped", drops=(GroupDrop.of(shard, member, dropped),))
+    return replace(found, verdict="open") if rows and offset >= rows[0].first_offset else found
 
 
 async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -> tuple[Any, int]:
@@ -86,18 +81,12 @@ async def _group(settings: Settings, fold: Fold, partition: int, record: Any) ->
     return taken.events[0].group, ""
 
 
-async def _dropped_around(redis: Redis, shard: StoredShard, offset: int) -> list[str]:
-    """Describe the dropped groups whose range of offsets contains an offset; the event may have been in one of them."""
+async def _drops_around(redis: Redis, shard: StoredShard, offset: int) -> tuple[GroupDrop, ...]:
+    """Return the dropped groups whose range of offsets contains an offset; the event may have been in one of them."""
     stored: Any = await redis.hgetall(shard.keys.dropped)
     answers = {member: DropAnswer.from_text(text) for member, text in stored.items()}
-    return [
-        f"perhaps with {shown_group(member)}: {dropped_text(GroupDrop.of(shard, answer))}"
+    return tuple(
+        GroupDrop.of(shard, member, answer)
         for member, answer in answers.items()
         if answer.first_offset <= offset <= answer.last_offset
-    ]
-
-
-def _read(shard: StoredShard | None, fold: Fold, partition: int) -> str:
-    if shard is None:
-        return f"no worker has ever claimed {fold.source}-{partition} for fold {fold.name}"
-    return f"{shard} is read up to offset {shard.fence}"
+    )

@@ -76,7 +76,7 @@ async def _drops(redis: Redis, stored: list[StoredShard], group: str) -> dict[tu
         for member in keys_typed(group):
             text: Any = await redis.hget(shard.keys.dropped, member)
             if text:
-                found[shard.partition, member] = GroupDrop.of(shard, DropAnswer.from_text(text))
+                found[shard.partition, member] = GroupDrop.of(shard, member, DropAnswer.from_text(text))
     return found
 
 

@@ -94,6 +94,7 @@ class PartitionReading(msgspec.Struct, frozen=True):
 class GroupDrop(msgspec.Struct, frozen=True):
     """The last ``streams-app groups drop`` of a group in one partition; it is stored for at least a week."""
 
+    key: Any
     source: str
     partition: int
     events: int
@@ -104,11 +105,11 @@ class GroupDrop(msgspec.Struct, frozen=True):
     reason: str
 
     @classmethod
-    def of(cls, shard: StoredShard, answer: DropAnswer) -> GroupDrop:
+    def of(cls, shard: StoredShard, member: bytes, answer: DropAnswer) -> GroupDrop:
         request = answer.request
         return cls(
-            shard.fold.source, shard.partition, answer.events, answer.first_offset, answer.last_offset, answer.clock_ms, request.by,
-            request.reason,
+            group_value(member), shard.fold.source, shard.partition, answer.events, answer.first_offset, answer.last_offset,
+            answer.clock_ms, request.by, request.reason,
         )  # fmt: skip
 
 

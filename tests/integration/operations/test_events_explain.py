@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from functools import partial
@@ -12,11 +13,13 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
+from streams_app.cli.sentences import lay_out
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka import group_offsets
+from streams_app.operations.event_text import event_sentences
 from streams_app.operations.explain_event import SearchScope, explain_event
-from streams_app.settings import RedisSettings
+from streams_app.settings import RedisSettings, Settings
 from streams_app.subscribers.declaration.received import Received, Reject
 from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.declaration.subscription import Subscription
@@ -138,7 +141,11 @@ async def test_cloud_event_in_structured_mode_is_found_by_the_id_in_its_value(sh
 async def test_unstarted_event_is_reported_as_such_without_redis(shop: Shop) -> None:
     await shop.send("done")
     ran = shop.explained(f"{shop.topic}:0:0", STREAMS_APP_REDIS_URL="redis://127.0.0.1:1/0")
+    found = json.loads(shop.command("events", "explain", "ship", f"{shop.topic}:0:0", "--json").out)
+    (state,) = found["events"]
 
+    assert ("ship", "event", "not-begun", "id-done") == (found["subscriber"], found["by"], state["verdict"], state["id"])
+    assert (None, None, 1) == (state["commit"], state["attempts"], state["log_end"])
     assert 0 == ran.code
     assert "has not begun: no worker has run this subscriber in this partition" in " ".join(ran.out.split())
     assert "not known: " in next(line for line in ran.out.splitlines() if line.startswith("  redis"))
@@ -216,6 +223,11 @@ async def test_unexplainable_event_is_rejected_with_an_instruction(shop: Shop) -
     assert "there is no subscriber 'shop', did you mean 'ship'?" in unknown.err
 
 
+async def explained_text(settings: Settings, one: Subscription, which: str, scope: SearchScope = REACH) -> str:
+    explanation = await explain_event(settings, one, which, SystemClock(), scope)
+    return "\n".join(lay_out(verdict, facts, 400) for verdict, facts in event_sentences(explanation))
+
+
 async def test_state_of_each_event_is_found_by_its_position_and_id(
     kafka: KafkaServer, redis_server: RedisServer, names: Names
 ) -> None:
@@ -236,7 +248,7 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
     settings = site.settings.model_copy(update={"redis": RedisSettings(url=redis_server.url)})
 
     async def explains(which: str, expected: str) -> bool:
-        text = await explain_event(settings, one, which, SystemClock(), 400, REACH)
+        text = await explained_text(settings, one, which)
         return f"of subscriber ship {expected}" in " ".join(text.split())
 
     async with site.member(ship):
@@ -249,11 +261,9 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
             ("e7", "has the id or key e7: it is finished, or never came."),
         ):
             await wait_until(partial(explains, which, expected), LIMIT_SECONDS, f"{which} {expected}")
-        of_key = await explain_event(settings, one, "unwanted", SystemClock(), 400, REACH)
-        unseen = await explain_event(settings, one, "e7", SystemClock(), 400, SearchScope(since_ms=0, max_offsets=2))
-        by_id, by_place = [
-            await explain_event(settings, one, which, SystemClock(), 400, REACH) for which in ("e1", f"{site.topic}:0:1")
-        ]
+        of_key = await explained_text(settings, one, "unwanted")
+        unseen = await explained_text(settings, one, "e7", SearchScope(since_ms=0, max_offsets=2))
+        by_id, by_place = [await explained_text(settings, one, which) for which in ("e1", f"{site.topic}:0:1")]
 
     assert "and below them since 1970-01-01 00:00:00Z (1 offset), but not 1 offset more: --limit 3 looks at them, too" in " ".join(
         unseen.split()
@@ -299,4 +309,4 @@ async def test_coordinator_that_cannot_return_commits_is_not_taken_for_one_witho
     settings = site.settings.model_copy(update={"redis": RedisSettings(url="redis://127.0.0.1:1/0")})
 
     with pytest.raises(error, match=re.escape(message)):
-        await explain_event(settings, one, f"{site.topic}:0:0", SystemClock(), 400, REACH)
+        await explain_event(settings, one, f"{site.topic}:0:0", SystemClock(), REACH)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app import Fold
+from streams_app.cli.sentences import lay_out
 from streams_app.codec import keys_typed, member_of
 from streams_app.formatting import counted, shown_group, span, time_text
 from streams_app.health.metrics import Metrics
@@ -18,7 +19,6 @@ from streams_app.operations.folded_events import pointer_to_journal
 from streams_app.operations.group_facts import FoundGroup, GroupExplanation, GroupState, Reopening, state_of
 from streams_app.operations.group_text import group_sentences, reopening_text
 from streams_app.operations.groups import ListedGroup, StoredShard
-from streams_app.operations.sentences import lay_out
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from streams_app.cli.sentences import lay_out
 from streams_app.delivery.batch import TP
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.operations.dead_letter import ListedDeadLetter
-from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_key, describe_none, worker_text
+from streams_app.operations.event_facts import (
+    EventAttempts,
+    EventFacts,
+    FoldedEventState,
+    SearchedOffsets,
+    explanation_of,
+    state_of_event,
+    subscriber_in,
+)
+from streams_app.operations.event_text import event_sentences, worker_text
+from streams_app.operations.group_facts import GroupDrop
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.retries import Retries
@@ -45,6 +58,12 @@ def found(offset: int = 30, **what: Any) -> EventFacts:
         "type": "order.paid",
     }
     return EventFacts(TP0, offset, **{**defaults, **what})
+
+
+def text_of(one: Subscription, *events: EventFacts, asked: str = "e1", searched: Sequence[SearchedOffsets] = ()) -> str:
+    """Return the explanation of one event, of a record key with several events, or of nothing."""
+    explanation = explanation_of(asked, one, events, searched, None, NOW_MS, is_key=len(events) > 1)
+    return "\n".join(lay_out(verdict, facts, 10_000) for verdict, facts in event_sentences(explanation))
 
 
 def dead_letter(reason: str) -> ListedDeadLetter:
@@ -104,7 +123,7 @@ def dead_letter(reason: str) -> ListedDeadLetter:
     ],
 )
 def test_verdict_uses_the_most_reliable_evidence(event: EventFacts, expected: str, ship: Subscription) -> None:
-    verdict = " ".join(describe(event, ship, None, NOW_MS, 10_000).partition("\n  mark")[0].split())
+    verdict = " ".join(text_of(ship, event).partition("\n  mark")[0].split())
 
     assert expected in verdict
     assert verdict.startswith("Event ")
@@ -114,9 +133,9 @@ def test_replayed_dead_letter_is_reported_as_such(ship: Subscription) -> None:
     first, second = dead_letter("failed"), replace(dead_letter("rejected"), value=b"w")
     back = frozenset({first.digest()})
 
-    once = describe(found(9, dead_letters=(first,), replayed=back), ship, None, NOW_MS, 1_000).splitlines()
-    done = describe(found(9, dead_letters=(first,), replayed=back, is_none_waiting=True), ship, None, NOW_MS, 1_000).splitlines()
-    twice = describe(found(9, dead_letters=(first, second), replayed=back), ship, None, NOW_MS, 1_000).splitlines()
+    once = text_of(ship, found(9, dead_letters=(first,), replayed=back)).splitlines()
+    done = text_of(ship, found(9, dead_letters=(first,), replayed=back, is_none_waiting=True)).splitlines()
+    twice = text_of(ship, found(9, dead_letters=(first, second), replayed=back)).splitlines()
 
     assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, and was replayed since." == once[0]
     assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, was replayed since, and is finished." == done[0]
@@ -126,14 +145,14 @@ def test_replayed_dead_letter_is_reported_as_such(ship: Subscription) -> None:
 
 def test_repeatable_event_without_a_commit_has_not_begun(ship: Subscription) -> None:
     repeatable = replace(ship, subscriber=replace(ship.subscriber, idempotent="yes"))
-    text = " ".join(describe(found(committed=None, metadata=None), repeatable, None, NOW_MS, 10_000).split())
+    text = " ".join(text_of(repeatable, found(committed=None, metadata=None)).split())
 
     assert "has not begun: no worker has run this subscriber in this partition." in text
 
 
 def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
     event = found(22, kept=AttemptEntry(2, 1, NOW_MS + 5_000), dead_letters=(dead_letter("failed"),))
-    _, *lines = describe(event, ship, None, NOW_MS, 10_000).splitlines()
+    _, *lines = text_of(ship, event).splitlines()
 
     assert [
         "  mark    group shop.ship has committed 10 for orders-0: events below it are finished, this is not",
@@ -157,19 +176,19 @@ def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
 )
 def test_time_of_the_dead_letter_of_a_failing_event_is_shown(ship: Subscription, kept: AttemptEntry | None, expected: str) -> None:
     with_defaults = replace(ship, subscriber=replace(ship.subscriber, retry=Retries()))
-    lines = describe(found(kept=kept), with_defaults, None, NOW_MS, 10_000).splitlines()
+    lines = text_of(with_defaults, found(kept=kept)).splitlines()
 
     assert f"  letter  none of it in {ship.dead_letters}{expected}" in [line.rstrip() for line in lines]
 
 
 def test_commit_metadata_is_not_applied_to_an_offset_missing_from_the_log(ship: Subscription) -> None:
-    lines = [line.rstrip() for line in describe(found(100, event_id=""), ship, None, NOW_MS, 10_000).splitlines()]
+    lines = [line.rstrip() for line in text_of(ship, found(100, event_id="")).splitlines()]
 
     assert "  note    8 offsets above the committed offset finished, 1 begun" in lines
 
 
 def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subscription) -> None:
-    text = describe(found(redis_fault="Redis at redis://x does not answer"), ship, None, NOW_MS, 10_000)
+    text = text_of(ship, found(redis_fault="Redis at redis://x does not answer"))
 
     assert "  redis   not known: Redis at redis://x does not answer" in text
 
@@ -190,7 +209,7 @@ def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subsc
 def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
     kept: AttemptEntry, expected: str, ship: Subscription
 ) -> None:
-    text = " ".join(describe(found(kept=kept), ship, None, NOW_MS, 10_000).split())
+    text = " ".join(text_of(ship, found(kept=kept)).split())
 
     assert f" redis {expected} letter " in text
 
@@ -215,7 +234,7 @@ def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
 def test_unsuccessful_search_reports_what_was_searched(
     searched: list[SearchedOffsets], verdict: str, searched_text: str, ship: Subscription
 ) -> None:
-    text = describe_none("e7", ship, searched, None, 10_000)
+    text = text_of(ship, asked="e7", searched=searched)
 
     assert " ".join(text.split()).startswith(f"{verdict} search {searched_text} letter none of it in ")
 
@@ -223,7 +242,7 @@ def test_unsuccessful_search_reports_what_was_searched(
 def test_record_key_is_answered_by_the_state_of_its_newest_events(ship: Subscription) -> None:
     events = [found(30, event_id="e3"), found(22, event_id="e2", kept=AttemptEntry(1, due_ms=NOW_MS + 60_000)), found(9)]
     searched = [SearchedOffsets("orders", 90, 10, NOW_MS)]
-    text = describe_key("o7", ship, events, searched, None, NOW_MS, 10_000)
+    text = text_of(ship, *events, asked="o7", searched=searched)
 
     assert [
         "No event of subscriber ship has the id o7, but it is a record key. The newest 3 events with it:",
@@ -265,4 +284,36 @@ streams_app_waiting_for{subscriber="another",what="broker"} 1.0
     ],
 )
 def test_worker_reports_the_state_of_the_subscriber(page: Page | None, expected: str) -> None:
-    assert expected == worker_text(page, "ship")
+    assert expected == worker_text(subscriber_in(page, "ship"))
+
+
+def test_facts_of_a_failing_event_have_its_attempts_and_when_it_becomes_a_dead_letter(ship: Subscription) -> None:
+    one = replace(ship, subscriber=replace(ship.subscriber, retry=Retries()))
+    state = state_of_event(found(kept=AttemptEntry(7, 1, NOW_MS + 5_000)), one, NOW_MS)
+
+    assert ("retrying", "neither", 10) == (state.verdict, state.by_commit, state.commit and state.commit.offset)
+    assert EventAttempts(7, 1, False, False, NOW_MS + 5_000, 5_000, 8) == state.attempts
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ({"read_to": None}, "events:2:7 is not folded yet. read no worker has ever claimed events-2 for fold f log it ends at 9"),
+        ({}, "events:2:7 is not folded yet. read events-2 is read up to offset 5 log it ends at 9"),
+        (
+            {"verdict": "closed", "group": "a b", "key": "a b"},
+            "events:2:7 was folded into group a b of fold f, which is closed: its record is in folded, unless the group was "
+            "dropped more than a week ago. more streams-app groups explain 'a b' --fold f",
+        ),
+        (
+            {"verdict": "no-group", "why": "gone", "drops": (GroupDrop("17", "events", 2, 3, 5, 8, NOW_MS, "me", "a loop"),)},
+            'events:2:7 is in no known group: gone. dropped perhaps with "17": 3 events of events-2, offsets 5 to 8, at 2023-11-14 '
+            "22:13:20Z by me: a loop",
+        ),
+    ],
+)
+def test_event_of_a_source_is_explained_by_what_its_fold_did(what: dict[str, Any], expected: str) -> None:
+    state = msgspec.structs.replace(FoldedEventState("not-folded", "f", "events", 2, 7, "folded", 9, 5), **what)
+    ((verdict, facts),) = event_sentences(state)
+
+    assert expected == " ".join(lay_out(verdict, facts, 120).split())
