@@ -1,24 +1,29 @@
 """A server as a child process: started through `guard.py`, watched until it responds, ended with its parent.
 
 This module manages the process, its directory and its log file. The caller implements the protocol of the server.
+
+A signal handler, such as that of Ctrl-C, may raise an exception in the main thread between any two instructions. A lock that was
+acquired by the instruction before is then never released. ``Popen.poll`` has such a lock, so only a thread of this module calls
+methods of ``Popen`` that wait; all other threads read ``returncode``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from streams_app.clock import SystemClock
 from streams_app.embedded import guard
@@ -37,6 +42,9 @@ class EmbeddedServerError(TryAgainError):
     """A server did not start or did not respond in time; the message ends with the last lines of its log."""
 
 
+_Reply: TypeAlias = "SimpleQueue[subprocess.Popen[bytes] | BaseException]"
+
+
 class _Forker:
     """Forks every child process in one thread, which lives as long as this process.
 
@@ -47,7 +55,7 @@ class _Forker:
     def __init__(self) -> None:
         self._lock = Lock()
         self._owner_pid = 0
-        self._jobs: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
+        self._jobs: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], _Reply]]
 
     def fork(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -56,17 +64,23 @@ class _Forker:
                 self._jobs = SimpleQueue()
                 Thread(target=self._work, name="embedded-forker", daemon=True).start()
                 self._owner_pid = os.getpid()
-        future: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((start, future))
-        return future.result()
+        reply: _Reply = SimpleQueue()
+        self._jobs.put((start, reply))
+        outcome = reply.get()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def _work(self) -> None:
         while True:
-            start, future = self._jobs.get()
+            start, reply = self._jobs.get()
             try:
-                future.set_result(start())
+                process = start()
+                # Started here, because the start of a thread takes locks, too.
+                Thread(target=process.wait, name=f"embedded-{process.pid}", daemon=True).start()
+                reply.put(process)
             except BaseException as error:  # noqa: BLE001 - passed to the caller, the thread must continue
-                future.set_exception(error)
+                reply.put(error)
 
 
 _forker = _Forker()
@@ -131,7 +145,7 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        return self._process.returncode is None
 
     def log_tail(self) -> str:
         """Return the last 4 000 bytes of the server's log as text; empty if the log cannot be read."""
@@ -170,7 +184,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process by SIGKILL, like a crash, and clean up as `stop` does."""
-        self._process.kill()
+        self._send(signal.SIGKILL)
         self.stop()
 
     def stop(self, limit_seconds: float = 10) -> None:
@@ -178,15 +192,22 @@ class Child:
 
         A second call does nothing.
         """
-        self._process.terminate()
-        try:
-            self._process.wait(limit_seconds)
-        except subprocess.TimeoutExpired:
-            logger.warning("embedded server ignores SIGTERM, killing it name=%s pid=%d", self.name, self.pid)
-            self._process.kill()
-            self._process.wait()
+        self._send(signal.SIGTERM)
+        deadline_ms = self._clock.monotonic_ms() + limit_seconds * 1000
+        while self.is_running:
+            if self._clock.monotonic_ms() > deadline_ms:
+                logger.warning("embedded server ignores SIGTERM, killing it name=%s pid=%d", self.name, self.pid)
+                self._send(signal.SIGKILL)
+                deadline_ms = math.inf
+            time.sleep(_POLL_SECONDS)
         if self._write_fd is not None:
             os.close(self._write_fd)
             self._write_fd = None
         if self._is_temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, unless it has ended."""
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)

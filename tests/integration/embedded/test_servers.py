@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,33 @@ def test_interrupted_server_start_leaves_no_process_or_directory() -> None:
 
     assert not child.is_running
     assert not child.directory.exists()
+
+
+@pytest.mark.timeout(60)
+def test_child_that_an_exception_of_a_signal_handler_interrupted_anywhere_can_be_stopped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A profiler raises the exception after a call, as the interpreter raises that of a signal handler."""
+    interrupted = 0
+    for number in count(1):
+        child = Child("sleep", ["/bin/sleep", "600"], tmp_path)
+        calls = count(1)
+
+        def interrupt(_frame: object, event: str, _: object, calls: Iterator[int] = calls, number: int = number) -> None:
+            if event.endswith("return") and next(calls) == number:
+                raise KeyboardInterrupt
+
+        sys.setprofile(interrupt)
+        try:
+            child.wait_until_ready(lambda: True, 60_000)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.setprofile(None)
+            child.stop()
+        assert not is_running(child.pid)
+        if interrupted < number:
+            break
+
+    assert interrupted > 3
+    assert [] == caplog.messages
