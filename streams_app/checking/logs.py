@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,54 +18,41 @@ from redis.asyncio import Redis
 from streams_app.checking.facts import Declarations, KafkaFacts
 from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
-from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of_text
+from streams_app.delivery.fingerprints import common_end, of_text
 from streams_app.delivery.group_consumer import PartitionCommit
+from streams_app.delivery.log_continuity import (
+    Action,
+    LogVerdict,
+    Policy,
+    PresentLog,
+    StoredPosition,
+    continuity_of,
+    explanation,
+    is_comparable,
+    is_recreated,
+)
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import StreamsAppError, TryAgainError, text_of
+from streams_app.folding.agents.claim import policy_of as fold_policy
+from streams_app.journal.agents.beginning import policy_of as journal_policy
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.group_offsets import commits_in, in_group
 from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN
+from streams_app.live.agents.processor import policy_of as view_policy
 from streams_app.live.store.keys import view_keys
 from streams_app.operations.groups import stored_shards
+from streams_app.read_store.sync.processor import policy_of as store_policy
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.settings import Settings
-from streams_app.subscribers.state.initial_offsets import committed, how_to_set_offsets
-from streams_app.subscribers.state.offset_metadata import decoded
+from streams_app.subscribers.guarantees.restored_position import policy_of as subscriber_policy
+from streams_app.subscribers.state.initial_offsets import committed
+from streams_app.subscribers.state.offset_metadata import decoded, stored_position
 
-
-@dataclass(frozen=True, slots=True)
-class ComparedReader:
-    """A component that reads topics, and whose stored positions are compared with the logs.
-
-    Attributes:
-        name: Name for messages, such as ``fold x``.
-        advice: What the operator has to do if the topic was created again; "": nothing, because workers read the new topic.
-    """
-
-    name: str
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderPosition:
-    """Stored position of a reader in a partition.
-
-    Attributes:
-        topic_id: Id of the topic that was read; "": no id was stored.
-        to: Offset after the last one that was read.
-        read: Fingerprints of some of the records that were read, to identify the log.
-    """
-
-    topic_id: str
-    to: int
-    read: tuple[Fingerprint, ...] = ()
-
-
-Read = dict[TP, ReaderPosition]
+Read = dict[TP, StoredPosition]
 
 
 async def log_findings(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> AsyncGenerator[Finding, None]:
@@ -82,9 +68,9 @@ async def log_findings(declarations: Declarations, kafka: KafkaFacts, redis: Red
         readers = await _readers(declarations, kafka, redis)
         if not {tp.topic for read in readers.values() for tp in read} <= ids.keys():
             return  # the check of Kafka reports the topic that does not exist
-        for reader, read in readers.items():
-            present = {tp: so_far for tp, so_far in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
-            for finding in [*recreations(reader, present, ids)] or await _compared(settings, reader, present):
+        for policy, read in readers.items():
+            present = {tp: stored for tp, stored in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
+            for finding in [*recreations(policy, present, ids)] or await _compared(settings, policy, present, ids):
                 yield finding
     except StreamsAppError:
         return  # other checks report it
@@ -94,41 +80,48 @@ async def log_findings(declarations: Declarations, kafka: KafkaFacts, redis: Red
         )
 
 
-async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> list[Finding]:
-    """Compare the logs of a reader with the fingerprints of records that the reader has read."""
+async def _compared(settings: Settings, policy: Policy, read: Read, ids: Mapping[str, str]) -> list[Finding]:
+    """Compare the logs of a reader with its stored positions, by the same rule as a claim."""
     found: list[Finding] = []
     for topic in sorted({tp.topic for tp in read}):
-        tps = [tp for tp in read if tp.topic == topic]
+        tps = [TopicPartition(*tp) for tp in read if tp.topic == topic]
         async with log_reader(settings.kafka, topic, [tp.partition for tp in tps]) as consumer:
-            ends = await stable_ends(consumer, [TopicPartition(*tp) for tp in tps])
+            begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
             for tp in tps:
-                so_far, end = read[tp], ends[TopicPartition(*tp)]
-                kept = so_far.read or ((Fingerprint(so_far.to - 1, OTHER),) if so_far.to > end else ())
-                if (common := await common_end(kept, partial(checksum_at, consumer, tp))) is not None:
-                    found.append(went_back(reader, tp, min(common, end), so_far))
+                stored = read[TP(*tp)]
+                # A client that seeks beyond the end of a log is reset.
+                log = PresentLog(ids[topic], begins[tp], ends[tp], was_reset=stored.read_to > ends[tp])
+                common = None
+                if is_comparable(stored, log.topic_id):
+                    common = await common_end(stored.fingerprints, partial(checksum_at, consumer, TP(*tp)))
+                found += changes(policy, TP(*tp), stored, log, common)
     if not found and read:
-        what = f"{reader.name} has read the current logs: topics and records match its stored positions ({len(read)} partitions)"
-        found.append(Finding(Level.OK, what))
+        text = f"{policy.reader} has read the current logs: topics and records match its stored positions ({len(read)} partitions)"
+        found.append(Finding(Level.OK, text))
     return found
 
 
-def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
+def recreations(policy: Policy, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
     """Yield one finding if a topic was deleted and created again since a component has read it; otherwise nothing (pure)."""
-    for tp, so_far in read.items():
-        if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
-            continue
-        text = f"{tp} was deleted and created again: {reader.name} has read another log of that name, up to offset {so_far.to - 1}"
-        if reader.advice:
-            yield Finding(Level.ERROR, f"{text}; no worker would run it", reader.advice)
-        else:
-            yield Finding(Level.WARNING, text, "nothing: a worker reads the new one from its beginning")
-        return
+    for tp, stored in read.items():
+        if is_recreated(stored.topic_id, ids[tp.topic]):
+            yield from changes(policy, tp, stored, PresentLog(ids[tp.topic], 0, stored.read_to), None)
+            return
 
 
-def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReaderPosition) -> Finding:
-    """Return the finding that the broker has lost records from the offset ``common`` on after they were read (pure)."""
-    text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
-    return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost the events")
+def changes(policy: Policy, tp: TP, stored: StoredPosition, log: PresentLog, common: int | None) -> Iterator[Finding]:
+    """Yield a finding if a worker would not continue at the stored position of a partition (pure)."""
+    verdict, offset = continuity_of(stored, log, common)
+    what = f"{tp} {': '.join(explanation(policy.reader, stored, log, verdict))}"
+    action = policy.actions[verdict]
+    if action is Action.REJECT:
+        yield Finding(Level.ERROR, f"{what}; no worker would read it", policy.advice)
+    elif verdict in (LogVerdict.TRUNCATED, LogVerdict.WENT_BACK):
+        text = f"{tp} went back: the broker has lost what {policy.reader} had read from offset {offset} to {stored.read_to - 1}"
+        advice = f"nothing: a worker reads again from {offset}; find out why the broker lost the events"
+        yield Finding(Level.WARNING, text, advice)
+    elif action is Action.RESTART:
+        yield Finding(Level.WARNING, what, "nothing: a worker reads the new one from its beginning")
 
 
 def _read_topics(declarations: Declarations) -> set[str]:
@@ -139,7 +132,7 @@ def _read_topics(declarations: Declarations) -> set[str]:
     return topics | {one.topic for one in declarations.enabled}
 
 
-async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> dict[ComparedReader, Read]:
+async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> dict[Policy, Read]:
     """Return the stored positions, by partition, of each component that reads topics."""
     settings = declarations.settings
     try:
@@ -151,23 +144,22 @@ async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) 
         group = f"{settings.app_id}.{store.group}"
         async with in_group(settings.kafka, group) as consumer:
             commits = await commits_in(settings.kafka, consumer, group, tps) if tps else {}
-        readers[ComparedReader(f"read store {store.name}")] = {
-            tp: ReaderPosition(parts[0], offset, of_text(parts[2]))
+        readers[store_policy(store.name)] = {
+            tp: StoredPosition(offset, parts[0], of_text(parts[2]))
             for tp, (offset, metadata) in _positions(store.name, commits).items()
             if (parts := metadata.partition("~"))
         }
     return readers | await _subscribers(declarations, kafka)
 
 
-async def _subscribers(declarations: Declarations, kafka: KafkaFacts) -> dict[ComparedReader, Read]:
-    readers: dict[ComparedReader, Read] = {}
+async def _subscribers(declarations: Declarations, kafka: KafkaFacts) -> dict[Policy, Read]:
+    readers: dict[Policy, Read] = {}
     for one in declarations.enabled:
         name, tps = one.subscriber.name, kafka.tps_of([one.topic])
         commits = await committed(declarations.settings, one, tps) if tps else {}
-        readers[ComparedReader(f"subscriber {name}", how_to_set_offsets(name))] = {
-            tp: ReaderPosition(metadata.topic_id, max(offset, *(each.offset + 1 for each in metadata.read), 0), metadata.read)
+        readers[subscriber_policy(name)] = {
+            tp: stored_position(offset, decoded(text, offset, NO_OFFSET))
             for tp, (offset, text) in _positions(name, commits).items()
-            if (metadata := decoded(text, offset, NO_OFFSET)) is not None
         }
     return readers
 
@@ -177,29 +169,26 @@ def _positions(name: str, commits: Mapping[TP, PartitionCommit]) -> dict[TP, Any
     return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
-async def _in_redis(settings: Settings, kafka: KafkaFacts, redis: Redis) -> dict[ComparedReader, Read]:
+async def _in_redis(settings: Settings, kafka: KafkaFacts, redis: Redis) -> dict[Policy, Read]:
     """Return the positions, by partition, that Redis stores of each fold, live view and journal."""
-    readers: dict[ComparedReader, Read] = defaultdict(dict)
+    readers: dict[Policy, Read] = defaultdict(dict)
     for shard in await stored_shards(redis, settings, None):
         topic_id, log, to = await redis.hmget(shard.keys.meta, ["topic_id", "log", "to"])
-        advice = f"streams-app reset --fold {shard.fold.name} --emit (it says first what it would do)"
-        readers[ComparedReader(f"fold {shard.fold.name}", advice)][TP(shard.fold.source, shard.partition)] = ReaderPosition(
-            _text(topic_id), max(shard.fence, int(to or -1)) + 1, of_text(_text(log))
+        readers[fold_policy(shard.fold.name)][TP(shard.fold.source, shard.partition)] = StoredPosition(
+            max(shard.fence, int(to or -1)) + 1, _text(topic_id), of_text(_text(log))
         )
     metas = [
-        (ComparedReader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))
+        (view_policy(view.name), view.source, partial(_meta_of_view, settings.app_id, view.name))
         for view in settings.live_of_topics
+    ] + [
+        (journal_policy(journal.name), journal.source, partial(_meta_of_journal, settings.app_id, journal.name))
+        for journal in settings.journals
     ]
-    for journal in settings.journals:
-        reader = ComparedReader(
-            f"journal {journal.name}", f"streams-app reset --journal {journal.name} (it says first what it would do)"
-        )
-        metas.append((reader, journal.source, partial(_meta_of_journal, settings.app_id, journal.name)))
-    for reader, source, meta_of in metas:
+    for policy, source, meta_of in metas:
         for tp in kafka.tps_of([source]):
             topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
             if fence is not None:
-                readers[reader][tp] = ReaderPosition(_text(topic_id), int(fence) + 1, of_text(_text(log)))
+                readers[policy][tp] = StoredPosition(int(fence) + 1, _text(topic_id), of_text(_text(log)))
     return readers
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,20 @@ from typing import NamedTuple
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint
+from streams_app.delivery.log_continuity import (
+    Action,
+    Continuation,
+    LogVerdict,
+    Policy,
+    PresentLog,
+    StoredPosition,
+    continuity_of,
+    explanation,
+    is_comparable,
+)
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
+
+logger = logging.getLogger(__name__)
 
 
 class LogBounds(NamedTuple):
@@ -115,20 +129,35 @@ class Claim(ABC):
         state, to determine whether it is at the end of the log.
         """
 
-    @abstractmethod
-    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compare the log with fingerprints of records that were read; if it was truncated, lower the offset of this processor.
+    async def continuation(self, stored: StoredPosition, policy: Policy) -> Continuation:
+        """Decide by :mod:`.log_continuity` whether the log is the one that was read, and what the policy of the reader demands.
 
-        A broker may have restarted on an older copy of its disk, for example. A truncation is logged and counted.
+        If the broker has lost records, this is logged and counted, and the offset of this processor is lowered.
 
-        Args:
-            kept: Fingerprints of records that were read from the topic with the id :attr:`topic_id`.
-            read_to: Offset below which all records were read.
-
-        Returns:
-            None if no change was found, or the broker has no topic ids, so that nothing was compared. Else the offset from which to
-            read again: records from there on may have been replaced.
+        Raises:
+            OtherLogError: The policy demands that an operator decides.
         """
+        log = PresentLog(self.topic_id, self.log_bounds.begin, self.log_bounds.end, self.was_reset)
+        common = await self.common_end(stored.fingerprints) if is_comparable(stored, self.topic_id) else None
+        verdict, offset = continuity_of(stored, log, common)
+        action = policy.actions[verdict]
+        if action is Action.REJECT:
+            what, why = explanation(policy.reader, stored, log, verdict)
+            raise OtherLogError(self.tp, what, f"{why}. {policy.advice}")
+        if verdict in (LogVerdict.TRUNCATED, LogVerdict.WENT_BACK):
+            self.went_back(offset, stored.read_to)
+        elif action is Action.RESTART:
+            what, why = explanation(policy.reader, stored, log, verdict)
+            logger.warning("reading from the beginning: the log %s, %s name=%s source=%s", what, why, self.name, self.tp)
+        return Continuation(action, log.begin if action is Action.RESTART else offset)
+
+    @abstractmethod
+    async def common_end(self, read: Sequence[Fingerprint]) -> int | None:
+        """Compare the log with fingerprints of records that were read, see :func:`.fingerprints.common_end`."""
+
+    @abstractmethod
+    def went_back(self, offset: int, read_to: int) -> None:
+        """Lower the offset of this processor, if it is higher, and report that the broker lost ``offset`` to ``read_to`` - 1."""
 
     @abstractmethod
     async def broker_keeps_metadata(self) -> bool:
@@ -144,3 +173,15 @@ class Claim(ABC):
     @abstractmethod
     def reader_view(self) -> ReaderView:
         """Return the end offsets in the last fetch reply of this partition, with or without records, and the time of that fetch."""
+
+
+class ImpossibleClaimError(Exception):
+    """A partition cannot be claimed without an operator's action."""
+
+    def __init__(self, tp: TP, what: str, advice: str) -> None:
+        super().__init__(f"{tp} {what}")
+        self.advice = advice
+
+
+class OtherLogError(ImpossibleClaimError):
+    """The log is not the one that was read, or the broker has lost a part of it, and only an operator can decide what to do."""

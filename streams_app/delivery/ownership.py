@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claim import ImpossibleClaimError
 from streams_app.delivery.claim_retry import MANY, ClaimRetry, ReclaimBackoff
 from streams_app.delivery.claimer import Claimer
 from streams_app.delivery.clocks import ReaderView, TrustedClock
@@ -20,7 +21,7 @@ from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, NotOwnerError
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.partition import Partition, ResyncCause
-from streams_app.delivery.processor import ImpossibleClaimError, Processors
+from streams_app.delivery.processor import Processors
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.release import PartitionReleases
 from streams_app.delivery.scripts import FencedError

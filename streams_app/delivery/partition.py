@@ -170,19 +170,16 @@ class PartitionClaim(Claim):
     async def log_bounds_now(self) -> LogBounds:
         return await self._partition.log_bounds_now()
 
-    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        if not self.topic_id:
-            return None
+    async def common_end(self, read: Sequence[Fingerprint]) -> int | None:
         partition = self._partition
-        common = await fingerprints.common_end(kept, partial(partition.group_consumer.checksum_at, self.tp))
+        common = await fingerprints.common_end(read, partial(partition.group_consumer.checksum_at, self.tp))
         if common is None:
-            partition.read = max(partition.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
-            return None
-        bounds = await self.log_bounds_now()
-        common = max(bounds.begin, min(common, bounds.end))
-        partition.offsets.went_back(self.name, common)
-        partition.owner.went_back(partition, self.name, common, read_to)
+            partition.read = max(partition.read, tuple(read), key=lambda one: one[-1].offset if one else -1)
         return common
+
+    def went_back(self, offset: int, read_to: int) -> None:
+        self._partition.offsets.went_back(self.name, offset)
+        self._partition.owner.went_back(self._partition, self.name, offset, read_to)
 
     async def broker_keeps_metadata(self) -> bool:
         committed = await self._partition.group_consumer.committed(self.tp)

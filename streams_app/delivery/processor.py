@@ -118,15 +118,3 @@ class Processors(Protocol):
     def is_paused(self, topic: str) -> bool:
         """Return whether a topic makes no progress because its processing is paused for a known reason; called from any thread."""
         return False
-
-
-class ImpossibleClaimError(Exception):
-    """A partition cannot be claimed without an operator's action."""
-
-    def __init__(self, tp: TP, what: str, advice: str) -> None:
-        super().__init__(f"{tp} {what}")
-        self.advice = advice
-
-
-class OtherLogError(ImpossibleClaimError):
-    """The stored state belongs to another log, because the topic was deleted and created again."""

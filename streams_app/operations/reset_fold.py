@@ -22,11 +22,11 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.group_consumer import PartitionCommit
+from streams_app.delivery.log_continuity import is_recreated
 from streams_app.delivery.offset_metadata import OffsetAndMetadata, check_format, commit_of, offsets_of
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import FOLD_NAME, Fold
-from streams_app.folding.agents.claim import is_recreated
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.agents.retired_folds import retired_fold

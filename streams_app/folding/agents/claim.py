@@ -1,4 +1,4 @@
-"""Claim of a partition by one fold: detects a recreated topic and lost offsets, and determines where the fold begins.
+"""Claim of a partition by one fold: what it does if the log is not the one that was folded, and where a new fold begins.
 
 Before this, Kafka has confirmed that the partition is assigned to this worker, see :mod:`streams_app.delivery.claimer`.
 """
@@ -10,38 +10,41 @@ from collections.abc import Mapping
 from typing import Final
 
 from streams_app.delivery.claim import Claim
-from streams_app.delivery.fingerprints import OTHER, Fingerprint, up_to
+from streams_app.delivery.fingerprints import up_to
+from streams_app.delivery.log_continuity import Action, LogVerdict, Policy, StoredPosition
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.delivery.processor import OtherLogError
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.shard.shard import Shard
 from streams_app.health.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_RECORD: Final = Fingerprint(0, OTHER)
-"""Fingerprint of a record that was read, but whose content is unknown."""
+ACTIONS: Final = {
+    LogVerdict.SAME: Action.CONTINUE,
+    LogVerdict.RECREATED: Action.REJECT,
+    LogVerdict.TRUNCATED: Action.REREAD,
+    LogVerdict.WENT_BACK: Action.REREAD,
+    LogVerdict.SHORTER: Action.CONTINUE,
+    LogVerdict.UNCOMPARED: Action.CONTINUE,
+    LogVerdict.UNIDENTIFIED: Action.CONTINUE,
+}
+"""Reading again emits all open groups, so it needs proof. Versions of a recreated topic are too low until a reset."""
 
 
-def is_recreated(folded: str, present: str) -> bool:
-    """Return whether the topic was recreated: its id when events were folded differs from the present one; "" is unknown."""
-    return bool(folded and present and folded != present)
+def policy_of(fold: str) -> Policy:
+    """Return what a fold does if the log is not the one that was read."""
+    advice = f"Run `streams-app reset --fold {fold}` to start over; with --emit, open groups are emitted first."
+    return Policy(f"fold {fold}", ACTIONS, advice)
 
 
-def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogError:
-    """Return the error that ends a worker because a source topic was recreated; ``what`` describes how the log differs."""
-    command = f"streams-app reset --fold {shard.fold.name}"
-    advice = f"the topic was deleted and created again. Run `{command}` to start over; with --emit, open groups are emitted first."
-    return OtherLogError(claim.tp, what, advice)
-
-
-async def check_log(shard: Shard, claim: Claim) -> None:
-    """Raise OtherLogError if the source topic was recreated since its events were folded, which the topic id in Redis shows.
+async def check_topic(shard: Shard, claim: Claim) -> str:
+    """Return the id of the source topic when its events were folded, "" if it is unknown; raise OtherLogError if it has changed.
 
     Call this before the first commit: a watermark of the former log that is committed afterwards would count as one of the new log.
     """
-    if is_recreated(await shard.store.topic_id(), claim.topic_id):
-        raise topic_recreated_error(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
+    folded_id = await shard.store.topic_id()
+    await claim.continuation(StoredPosition(0, folded_id), policy_of(shard.fold.name))
+    return folded_id
 
 
 async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
@@ -67,25 +70,15 @@ async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
 
 
 async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: OffsetAndMetadata, metrics: Metrics) -> None:
-    """Check that the log of a newly claimed shard still contains the folded events; skip events that retention has removed.
+    """Skip events that retention has removed before they were folded, after the claim of a shard.
 
     Before it skips events, it emits the open groups. If the fence is at the end of the log, the shard counts as caught up at the
     time at which the broker was asked.
 
     Args:
         begin: Position of the fold at the claim. Skipped events count as lost only from this offset on, and only above the fence.
-
-    Raises:
-        OtherLogError: The log no longer contains the folded events.
     """
     bounds = await claim.log_bounds_now()
-    # The end that a broker returns may be too low: the embedded one returns the first record of the last batch. Only a reader that
-    # was reset shows that the folded events no longer exist.
-    folded = shard.fence if shard.in_progress is None else shard.in_progress.to
-    if claim.was_reset and folded + 1 > bounds.end:
-        raise topic_recreated_error(
-            shard, claim, f"ends at offset {bounds.end}, but fold {shard.fold.name!r} has folded up to {folded}"
-        )
     if shard.fence + 1 < bounds.begin:
         await _skip_lost(shard, emitter, begin.offset, bounds.begin, metrics)
     if shard.fence + 1 >= bounds.end:
@@ -93,27 +86,24 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
         shard.clock.caught_up_at_ms = bounds.asked_ms
 
 
-async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """Return the first offset that the broker has lost of the folded events, after lowering the position in the next commit to it.
+async def rewind_if_lost(shard: Shard, emitter: Emitter, claim: Claim, folded_id: str) -> None:
+    """If the broker has lost folded events, emit the open groups of a shard, and move its fence back below the first lost offset.
 
-    Folding must continue there, because the broker may give the lost offsets to other events. Return None if none is lost.
+    Folding must continue there, because the broker may give the lost offsets to other events. Open groups cannot stay: it is
+    unknown which of their events the broker has lost, and new events at offsets below the last offset of a group would count as
+    folded. From then on, ids and versions of records include the number of lost offsets: otherwise a new record might have the same
+    id as a record of the lost events.
+
+    Args:
+        folded_id: Result of :func:`check_topic`.
+
+    Raises:
+        OtherLogError: The log no longer contains the folded events, and they may be those of another topic.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
-    kept = shard.log
-    # A state without fingerprints has only an offset. The end that a broker returns may be too low, see apply_log_bounds().
-    if not kept and claim.was_reset and folded + 1 > (await claim.log_bounds_now()).end:
-        kept = (UNKNOWN_RECORD._replace(offset=folded),)
-    return await claim.rewind_if_truncated(kept, folded + 1)
-
-
-async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:
-    """Emit the open groups of a shard, then move the fence back below ``common``, the first offset at which the log has changed.
-
-    Open groups cannot stay: it is unknown which of their events the broker has lost, and new events at offsets below the last
-    offset of a group would count as folded. From then on, ids and versions of records include the number of lost offsets: otherwise
-    a new record might have the same id as a record of the lost events.
-    """
-    folded = shard.fence if shard.in_progress is None else shard.in_progress.to
+    action, common = await claim.continuation(StoredPosition(folded + 1, folded_id, shard.log), policy_of(shard.fold.name))
+    if action is not Action.REREAD:
+        return
     await emitter.drain()
     await shard.rewind_to(min(common - 1, shard.fence), up_to(shard.log, common), shard.lost + folded + 1 - common)
 

@@ -26,10 +26,9 @@ from streams_app.errors import text_of
 from streams_app.fold import Fold
 from streams_app.folding.agents.claim import (
     apply_log_bounds,
-    check_log,
+    check_topic,
     initial_position,
-    lost_by_broker,
-    rewind_to_common_offset,
+    rewind_if_lost,
     warn_of_lost_state,
 )
 from streams_app.folding.agents.context import FoldContext, report_misrouted_events
@@ -86,13 +85,12 @@ class FoldProcessor:
     async def claim(self, claim: Claim) -> int:
         self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
-        await check_log(shard, claim)
+        folded_id = await check_topic(shard, claim)
         begin = claim.committed or await initial_position(shard, claim)
         self._metadata = begin.metadata
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
             warn_of_lost_state(shard, claim, had_state=self._context.claimed_shards.was_claimed(shard))
-        if (common := await lost_by_broker(shard, claim)) is not None:
-            await rewind_to_common_offset(shard, self.emitter, common)
+        await rewind_if_lost(shard, self.emitter, claim, folded_id)
         await apply_log_bounds(shard, self.emitter, claim, begin, self._context.metrics)
         # Redis has just answered. If another shard still waits for Redis, it reports that at its next attempt.
         for about in ("redis", "redis-memory"):

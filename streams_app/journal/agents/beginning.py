@@ -7,14 +7,32 @@ older than the setting ``keep``.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.processor import OtherLogError
+from streams_app.delivery.log_continuity import Action, LogVerdict, Policy, StoredPosition
 from streams_app.journal.store.journal_store import InitialState, JournalClaim, JournalStore
 from streams_app.settings import JournalSettings
 
 logger = logging.getLogger(__name__)
+
+ACTIONS: Final = {
+    LogVerdict.SAME: Action.CONTINUE,
+    LogVerdict.RECREATED: Action.REJECT,
+    LogVerdict.TRUNCATED: Action.REREAD,
+    LogVerdict.WENT_BACK: Action.REJECT,
+    LogVerdict.SHORTER: Action.REJECT,
+    LogVerdict.UNCOMPARED: Action.CONTINUE,
+    LogVerdict.UNIDENTIFIED: Action.CONTINUE,
+}
+"""A journal may have events that the log no longer has, so only an operator may have them removed."""
+
+
+def policy_of(journal: str) -> Policy:
+    """Return what a journal does if the log is not the one that was read."""
+    advice = f"Run `streams-app reset --journal {journal}` to read the present topic; the former entries are removed."
+    return Policy(f"journal {journal}", ACTIONS, advice)
 
 
 async def claim_state(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> JournalClaim:
@@ -26,13 +44,9 @@ async def claim_state(store: JournalStore, journal: JournalSettings, claim: Clai
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:
         return await _create_state(store, journal, claim, clock)
-    bounds = await claim.log_bounds_now()
-    if found.topic_id and claim.topic_id and found.topic_id != claim.topic_id:
-        raise _other_log(journal, claim, "is another log than the one in the journal: the topic was deleted and recreated")
-    common = await claim.rewind_if_truncated(found.log, found.fence + 1)
-    if common is None:
-        if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):
-            raise _other_log(journal, claim, f"ends at offset {bounds.end}, but the journal has read up to {found.fence}")
+    stored = StoredPosition(found.fence + 1, found.topic_id, found.log)
+    action, common = await claim.continuation(stored, policy_of(journal.name))
+    if action is not Action.REREAD:
         return found
     cut = await store.claim(claim.topic_id, claim.partitions, fence_at_most=common)
     assert cut is not None  # the state exists: the first claim has found it
@@ -57,8 +71,3 @@ async def _create_state(store: JournalStore, journal: JournalSettings, claim: Cl
     created = await store.claim(claim.topic_id, claim.partitions, begin=InitialState(begin - 1, oldest_ms))
     assert created is not None  # with a beginning, the claim creates the state
     return created
-
-
-def _other_log(journal: JournalSettings, claim: Claim, what: str) -> OtherLogError:
-    advice = f"run `streams-app reset --journal {journal.name}` to read the present topic; the former entries are removed"
-    return OtherLogError(claim.tp, what, advice)

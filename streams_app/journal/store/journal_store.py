@@ -205,7 +205,7 @@ class JournalStore(_ShardAccess):
             topic_id: Id of the source; "" if the broker gives none. The stored id of another topic is not replaced.
             partitions: Number of partitions of the source.
             begin: State to create if Redis has none, or has lost a part of it; None: create no state.
-            fence_at_most: First offset at which the log may differ from what was appended, as ``Claim.rewind_if_truncated``
+            fence_at_most: First offset at which the log may differ from what was appended, as ``Claim.continuation``
                 returns it. The segment with this offset and all later ones are removed, to be appended from the log again.
 
         Returns:

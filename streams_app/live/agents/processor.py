@@ -21,6 +21,7 @@ from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import AcknowledgedUntil, TrustedClock, advanced, is_caught_up
 from streams_app.delivery.dead_letters import DeadLetterSender, unacknowledged_text
 from streams_app.delivery.fingerprints import followed_by
+from streams_app.delivery.log_continuity import Action, LogVerdict, Policy, StoredPosition
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.scripts import Scripts
@@ -37,6 +38,17 @@ from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings.live import LiveView
 
 logger = logging.getLogger(__name__)
+
+ACTIONS: Final = {
+    LogVerdict.SAME: Action.CONTINUE,
+    LogVerdict.RECREATED: Action.RESTART,
+    LogVerdict.TRUNCATED: Action.RESTART,
+    LogVerdict.WENT_BACK: Action.RESTART,
+    LogVerdict.SHORTER: Action.CONTINUE,
+    LogVerdict.UNCOMPARED: Action.RESTART,
+    LogVerdict.UNIDENTIFIED: Action.RESTART,
+}
+"""A view loses nothing if it is rebuilt from the log."""
 
 CAUSES: Final = {
     "token": "another worker has taken over the live view",
@@ -190,14 +202,13 @@ class ViewProcessor(Processor):
         """Claim the partition's state in Redis. If it is missing or does not match the log, create a new state."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
-        if found is not None and await claim.rewind_if_truncated(found.metadata.log, found.fence + 1) is not None:
-            # The state contains events that the log no longer has: rebuild it from the current log.
-            found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
-        if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:
-            # The client reset its position, and not because of retention: the topic was recreated.
-            found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None:
-            return found
+            # The script has dropped the state of another topic, so the present id is that of the state.
+            stored = StoredPosition(found.fence + 1, claim.topic_id, found.metadata.log)
+            action, _ = await claim.continuation(stored, policy_of(view.name))
+            if action is not Action.RESTART:
+                return found
+            await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         start = await claim.offset_at(self._context.clock.now_ms() - view.expiry_ms)
         # Read the bounds last: their time is the initial clock, and all records beyond their end arrive later.
         bounds = await claim.log_bounds_now()
@@ -326,6 +337,11 @@ class ViewProcessor(Processor):
         """Return the metadata to store with a new fence. Once it has reached the end of the rebuild, browsers receive the view."""
         reading = self._metadata.reading
         return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
+
+
+def policy_of(view: str) -> Policy:
+    """Return what a live view does if the log is not the one that was read."""
+    return Policy(f"live view {view}", ACTIONS)
 
 
 def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:

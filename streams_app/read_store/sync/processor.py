@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim import Claim
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
+from streams_app.delivery.log_continuity import Action, LogVerdict, Policy, StoredPosition, is_comparable
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.tasks import cancel_all, run
@@ -32,6 +33,17 @@ T = TypeVar("T")
 RECENT_FINGERPRINTS: Final = 3
 """Number of the newest fingerprints that the metadata of a commit always contains. Of older fingerprints it contains only a few,
 because its size is limited."""
+
+ACTIONS: Final = {
+    LogVerdict.SAME: Action.CONTINUE,
+    LogVerdict.RECREATED: Action.RESTART,
+    LogVerdict.TRUNCATED: Action.REREAD,
+    LogVerdict.WENT_BACK: Action.RESTART,
+    LogVerdict.SHORTER: Action.CONTINUE,
+    LogVerdict.UNCOMPARED: Action.RESTART,
+    LogVerdict.UNIDENTIFIED: Action.RESTART,
+}
+"""Versions make it harmless to read too much again."""
 
 CHECK_SECONDS: Final = 10.0
 """Interval at which a partition without new records checks the stored checkpoint."""
@@ -129,9 +141,8 @@ class StoreProcessor(Processor):
     async def claim(self, claim: Claim) -> int:
         """Wait for the store, and return the offset from which the partition is read.
 
-        Usually, this is the checkpoint of the store; :func:`start_offset` describes the exceptions. If the log may have been
-        restored from an older copy, the offset is lower: from there on, the log may contain other records than those that were
-        synced. If the returned offset is lower than the checkpoint of the store, the checkpoint is lowered to it.
+        Usually, this is the checkpoint of the store. It is lower if the log is another one, or was restored from an older copy:
+        from there on, the log may contain other records than those that were synced. Then the checkpoint is lowered to it.
 
         Raises:
             NewerFormatError: A newer version has written what the store has of the partition; nothing was written.
@@ -142,30 +153,23 @@ class StoreProcessor(Processor):
         checkpoints = await self._processors.run_in_turn(self, self._sync.checkpoints)
         check_format(self._sync.store_name, checkpoints, self._tp)
         stored = checkpoints.get(self._tp)
-        start = start_offset(stored, claim)
-        repeated_from, common = await self._lost_by_broker(claim, stored, checkpoints.get(former_end_of(self._tp), 0))
-        if repeated_from is not None:
-            start = min(start, repeated_from)
-            await self._processors.run_in_turn(self, partial(self._sync.set_checkpoint, self._tp, start, common))
-            stored = start
+        start, other_from = claim.log_bounds.begin, None
+        if stored is not None:
+            start, other_from = await self._start(claim, stored, checkpoints.get(former_end_of(self._tp), 0))
         if claim.committed is None:
             # This is the first commit of the partition. Only its success proves that this worker owns the partition.
             await claim.commit_now(self._offset_and_metadata(start))
-        if stored is not None and stored > start:
-            logger.warning(
-                "an output topic was recreated, reading it from its beginning source=%s offset=%d stored_offset=%d",
-                self._tp, start, stored,
-            )  # fmt: skip
-            # Lower the checkpoint at once: if the log grew beyond the old offset before the first step, records would be skipped.
-            await self._processors.run_in_turn(self, partial(self._sync.set_checkpoint, self._tp, start, start))
-            stored = start
-        elif stored is not None and stored < start:
+        if stored is not None and stored < start:
             self._processors.sync.count_removed_records(start - stored)
             logger.warning(
                 "retention overtook the read store, names changed by missing records may be out of date "
                 "source=%s offsets=%d-%d",
                 self._tp, stored, start - 1,
             )  # fmt: skip
+        if stored is not None and (start < stored or other_from is not None):
+            # Lower the checkpoint at once: if the log grew beyond the old offset before the first step, records would be skipped.
+            await self._processors.run_in_turn(self, partial(self._sync.set_checkpoint, self._tp, start, other_from))
+            stored = start
         self._next, self._stored = start, stored
         self._task = run(claim, self._sync_forever(claim), f"sync {self._tp}")
         return start
@@ -228,55 +232,38 @@ class StoreProcessor(Processor):
         self._next = batch.end
         claim.on_progress()
 
-    async def _lost_by_broker(self, claim: Claim, stored: int | None, former_end: int) -> tuple[int | None, int | None]:
-        """Detect whether the broker lost records, by the fingerprints in the metadata of the commit.
+    async def _start(self, claim: Claim, stored: int, former_end: int) -> tuple[int, int | None]:
+        """Decide from which offset to read, by the checkpoint of the store and the commit, whose metadata has the fingerprints.
 
         A broker that was restored from an older copy has also lost commits. Therefore all records between the commit and the
         checkpoint of the store are read again. After a crash of a worker, these are few, and the version guard makes them harmless.
         Records from before a reset are not read again, because the versions that would guard against them were reset.
 
         Returns:
-            Two offsets. From the first on, the log must be read again; None means that this is not necessary. From the second on,
-            the log differs from the one that was read before; None means that no difference was found.
+            Two offsets: the one from which to read, and the one from which the log differs from the one that was read before; None
+            means that no difference was found.
         """
-        position = claim.committed
-        if position is None or stored is None or not claim.topic_id:
-            return None, None
+        position, begin = claim.committed or OffsetAndMetadata(stored), claim.log_bounds.begin
         read_topic_id, _, text = position.metadata.partition("~")
-        if read_topic_id != claim.topic_id or (claim.was_reset and not text):
-            return None, None
-        self._read = of_text(text)
-        common = await claim.rewind_if_truncated(self._read, max(stored, position.offset))
-        if common is not None:
-            self._read = up_to(self._read, common)
-            return min(common, position.offset), common
-        uncommitted_from = max(position.offset, claim.log_bounds.begin, former_end)
-        return uncommitted_from if self._read and uncommitted_from < stored else None, None
+        read = StoredPosition(max(stored, position.offset), read_topic_id, of_text(text))
+        action, offset = await claim.continuation(read, policy_of(self._sync.store_name))
+        if action is Action.RESTART:
+            return begin, begin if begin < stored else None
+        if is_comparable(read, claim.topic_id):
+            self._read = up_to(read.fingerprints, offset)
+        if action is Action.REREAD:
+            return max(begin, min(stored, offset, position.offset)), offset
+        uncommitted_from = max(position.offset, former_end) if self._read else stored
+        return max(begin, min(stored, uncommitted_from)), None
 
     def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:
         """Return an offset with the metadata of its commit: topic id and fingerprints, which reveal a recreated or restored log."""
         return OffsetAndMetadata(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
 
 
-def start_offset(stored: int | None, claim: Claim) -> int:
-    """Determine the offset from which a partition continues (pure).
-
-    Args:
-        stored: Checkpoint of the store; None if the store has never synced the partition.
-
-    Returns:
-        The beginning of the log, if the store has never synced the partition, if the topic was recreated, or if retention has
-        removed the records after ``stored``; otherwise ``stored``. A recreated topic is recognised by its id, which has changed, or
-        by ``claim.was_reset``: the log ended below the position of the client, so the client has reset it.
-    """
-    begin = claim.log_bounds.begin
-    if stored is None:
-        return begin
-    read_topic_id, _, read = claim.committed.metadata.partition("~") if claim.committed is not None else ("", "", "")
-    # If the topic id is unchanged, only fingerprints reveal a restored log; the first commit has the id and no fingerprints.
-    is_same = bool(read_topic_id and read) and read_topic_id == claim.topic_id
-    is_other = (claim.was_reset and not is_same) or bool(read_topic_id and claim.topic_id and read_topic_id != claim.topic_id)
-    return begin if is_other else max(stored, begin)
+def policy_of(store: str) -> Policy:
+    """Return what a read store does if the log is not the one that was read."""
+    return Policy(f"read store {store}", ACTIONS)
 
 
 def _parts(batch: Batch) -> Iterator[tuple[list[OutputRecord], int]]:

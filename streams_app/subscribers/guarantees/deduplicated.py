@@ -19,6 +19,7 @@ from typing import Final
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.claim import Claim
+from streams_app.delivery.log_continuity import Action, is_recreated
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.tasks import cancel_all
@@ -33,9 +34,9 @@ from streams_app.subscribers.guarantees.at_most_once import BeginCommits
 from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee, Takeover
 from streams_app.subscribers.guarantees.id_readback import IdReadback
-from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, is_of_another_log, was_set_by_hand
+from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, policy_of, was_set_by_hand
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded, fitted
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded, fitted, stored_position
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState
 
@@ -98,7 +99,7 @@ class DeduplicatedGuarantee(Guarantee):
         kept = await log.claim(tracker.end if restored.is_first_start else 0)
         # A topic id identifies the log, so its end is not checked.
         metadata = decoded(kept.metadata, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
-        if metadata is not None and is_of_another_log(metadata, claim.topic_id):
+        if metadata is not None and is_recreated(metadata.topic_id, claim.topic_id):
             log.drop(kept.open)
             metadata, kept = None, StoredState(0, kept.number, {})
         if (common := await _rewind_if_truncated(claim, restored, metadata, kept.fence)) is not None:
@@ -258,11 +259,12 @@ class DeduplicatedGuarantee(Guarantee):
 async def _rewind_if_truncated(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
     """Return the first offset at which the log may differ from the records that were read; None if no difference was found.
 
-    If the log was truncated, the offset in the next commit is lowered, see :meth:`.Claim.rewind_if_truncated`. If a broker is
+    If the log was truncated, the offset in the next commit is lowered, see :meth:`.Claim.continuation`. If a broker is
     restored from an older copy, its commits are old as well. Then only Redis has the fingerprints of what was read.
     """
-    common = restored.common
-    if metadata is None or metadata.topic_id != claim.topic_id:
-        return common
-    by_redis = await claim.rewind_if_truncated(metadata.read, fence)
-    return by_redis if common is None else common if by_redis is None else min(common, by_redis)
+    if metadata is None or not claim.topic_id:
+        return restored.common
+    action, by_redis = await claim.continuation(stored_position(fence, metadata), policy_of(claim.name))
+    if action is not Action.REREAD:
+        return restored.common
+    return by_redis if restored.common is None else min(restored.common, by_redis)

@@ -7,21 +7,40 @@ import logging
 from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.claim import Claim
+from streams_app.delivery.claim import Claim, ImpossibleClaimError
 from streams_app.delivery.fingerprints import Fingerprint, up_to
+from streams_app.delivery.log_continuity import Action, LogVerdict, Policy
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.delivery.processor import NO_OFFSET, ImpossibleClaimError, OtherLogError
+from streams_app.delivery.processor import NO_OFFSET
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_set_offsets
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, stored_position
 from streams_app.subscribers.state.offset_tracker import NOTHING, OffsetsAbove, OffsetTracker
 
 logger = logging.getLogger(__name__)
 
 REDIS_SECONDS: Final = 2.0
 """How long a subscriber that can continue without Redis waits for a reply."""
+
+
+ACTIONS: Final = {
+    LogVerdict.SAME: Action.CONTINUE,
+    LogVerdict.RECREATED: Action.REJECT,
+    LogVerdict.TRUNCATED: Action.REREAD,
+    LogVerdict.WENT_BACK: Action.REJECT,
+    LogVerdict.SHORTER: Action.REJECT,
+    LogVerdict.UNCOMPARED: Action.CONTINUE,
+    LogVerdict.UNIDENTIFIED: Action.REJECT,
+}
+"""Without fingerprints, it is unknown which events would run again, so an operator decides."""
+
+
+def policy_of(subscriber: str) -> Policy:
+    """Return what a subscriber does if the log is not the one that was read."""
+    advice = f"Run `streams-app reset --subscriber {subscriber} --at earliest` to read it from its beginning."
+    return Policy(f"subscriber {subscriber}", ACTIONS, advice)
 
 
 class RestoredPosition(NamedTuple):
@@ -124,21 +143,11 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position
         OtherLogError: The position belongs to another log.
     """
     metadata = metadata_of(claim, position)
-    is_same = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
-    if metadata is not None and is_same:
-        read_to = max([position.offset, *(run.end for run in metadata.above.finished), *(one.offset + 1 for one in metadata.read)])
-        if (common := await claim.rewind_if_truncated(metadata.read, read_to)) is not None:
-            tracker = OffsetTracker(min(position.offset, common), below(metadata.above, common))
-            return RestoredPosition(tracker, up_to(metadata.read, common), common)
-    is_other = metadata is not None and is_of_another_log(metadata, claim.topic_id)
-    if is_other or position.offset > claim.log_bounds.end or (claim.was_reset and not is_same):
-        what = (
-            f"ends at {claim.log_bounds.end}, but was read up to {position.offset}: its log went back"
-            if is_same
-            else "is another log than the one that was read"
-        )
-        advice = f"run `streams-app reset --subscriber {context.subscriber.name} --at earliest` to read it from its beginning"
-        raise OtherLogError(tp, what, advice)
+    policy = policy_of(context.subscriber.name)
+    action, common = await claim.continuation(stored_position(position.offset, metadata), policy)
+    if action is Action.REREAD and metadata is not None:
+        tracker = OffsetTracker(min(position.offset, common), below(metadata.above, common))
+        return RestoredPosition(tracker, up_to(metadata.read, common), common)
     if position.metadata and metadata is None:
         logger.warning(
             "commit metadata is not valid, events above the commit may run again source=%s offset=%d", tp, position.offset
@@ -163,11 +172,6 @@ def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | N
     """
     # A topic id identifies the log. Without one, metadata with offsets beyond the end of the log belongs to another log.
     return decoded(position.metadata, position.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
-
-
-def is_of_another_log(metadata: OffsetMetadata, topic_id: str) -> bool:
-    """Return whether metadata belongs to a former topic of the same name; False if the broker provides no topic ids."""
-    return bool(metadata.topic_id and topic_id and metadata.topic_id != topic_id)
 
 
 async def was_set_by_hand(claim: Claim) -> bool:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
+from streams_app.delivery.log_continuity import StoredPosition
 from streams_app.errors import NewerFormatError
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove
@@ -57,6 +58,15 @@ class _Part(NamedTuple):
     begin: int
     end: int
     is_begun: bool
+
+
+def stored_position(offset: int, metadata: OffsetMetadata | None) -> StoredPosition:
+    """Return what a commit of ``offset`` shows about the log; ``metadata`` is None if there is none, or it is not valid."""
+    if metadata is None:
+        return StoredPosition(offset)
+    ends = [run.end for run in metadata.above.finished]
+    read_to = max([offset, *ends, *(each.offset + 1 for each in metadata.read)])
+    return StoredPosition(read_to, metadata.topic_id, metadata.read)
 
 
 def encoded(low: int, metadata: OffsetMetadata) -> str:

@@ -238,7 +238,7 @@ async def test_check_finds_a_recreated_topic(site: Site) -> None:
     assert "fold f has read the current logs" in same.out
     source = re.escape(site.names.topic("events"))
     assert re.search(
-        rf"^error +{source}-\d was deleted and created again.*\n +-> streams-app reset --fold f ", after.out, re.MULTILINE
+        rf"^error +{source}-\d .*deleted and created again.*\n +-> Run `streams-app reset --fold f`", after.out, re.MULTILINE
     )
 
 

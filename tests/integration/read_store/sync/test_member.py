@@ -224,7 +224,7 @@ async def test_recreated_topic_is_read_from_its_beginning(
         await reading.send(10, partition=0)
 
         assert await reading.is_synced()
-    assert was_logged(caplog, "an output topic was recreated, reading it from its beginning")
+    assert was_logged(caplog, "reading from the beginning: the log")
 
 
 @pytest.mark.apache

@@ -49,8 +49,11 @@ class RecordingClaim(Claim):
     async def commit_now(self, position: OffsetAndMetadata) -> None:
         self.commits.append(position)
 
-    async def rewind_if_truncated(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        return self.common if self.topic_id else None
+    async def common_end(self, read: Sequence[Fingerprint]) -> int | None:
+        return self.common
+
+    def went_back(self, offset: int, read_to: int) -> None:
+        return
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         return {}

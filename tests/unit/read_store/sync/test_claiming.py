@@ -11,7 +11,6 @@ from streams_app.delivery.claim import Claim
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.errors import NewerFormatError
 from streams_app.read_store.core.store import format_of, former_end_of
-from streams_app.read_store.sync.processor import start_offset
 from tests.unit.read_store.sync.store_processor import P0, Store, claim_of, opened
 
 
@@ -35,13 +34,18 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         (5, claim_of(position=OffsetAndMetadata(5, "old"), topic_id="new"), 0),
         (5, claim_of(position=OffsetAndMetadata(5, "same"), topic_id="same"), 5),
         (50, claim_of(end=20, position=OffsetAndMetadata(50, "same"), topic_id="same", was_reset=True), 0),
-        (50, claim_of(end=20, position=OffsetAndMetadata(50, "same~4:0000000a"), topic_id="same", was_reset=True), 50),
+        (50, claim_of(end=20, position=OffsetAndMetadata(50, "same~4:0000000a"), topic_id="same", was_reset=True), 5),
         (5, claim_of(position=OffsetAndMetadata(5, "old"), topic_id=""), 5),
         (5, claim_of(position=OffsetAndMetadata(5, ""), topic_id="new"), 5),
     ],
 )
-def test_claim_resumes_at_the_stored_progress_unless_the_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
-    assert expected == start_offset(stored, claim)
+async def test_claim_resumes_at_the_stored_progress_unless_the_log_is_new(
+    store: Store, stored: int | None, claim: Claim, expected: int
+) -> None:
+    if stored is not None:
+        await store.sync.set_checkpoint(P0, stored)
+
+    assert expected == await store.processor().claim(claim)
 
 
 async def test_claim_without_a_commit_commits_the_start_before_anything_is_written(store: Store) -> None:
@@ -68,7 +72,10 @@ async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(
     start = await store.processor().claim(claim_of(position=OffsetAndMetadata(90), end=2, was_reset=True))
 
     assert (0, 0) == (start, await store.checkpoint())
-    assert "an output topic was recreated, reading it from its beginning source=s.f-0 offset=0 stored_offset=90" in caplog.text
+    assert (
+        "reading from the beginning: the log ends at offset 2, but read store dashboard has read up to offset 89, "
+        "the topic was deleted and created again name=sqlite source=s.f-0"
+    ) in caplog.text
 
 
 async def test_records_removed_by_retention_are_reported(store: Store, caplog: pytest.LogCaptureFixture) -> None:

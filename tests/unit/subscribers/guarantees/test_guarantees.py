@@ -12,8 +12,7 @@ import pytest
 
 from streams_app import Event, Received, Retry, subscriber
 from streams_app.delivery.batch import TP
-from streams_app.delivery.claim import LogBounds
-from streams_app.delivery.processor import ImpossibleClaimError
+from streams_app.delivery.claim import ImpossibleClaimError, LogBounds
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.subscribers.running.processor import SubscriberProcessor
 from streams_app.testing import SubscriberTester
