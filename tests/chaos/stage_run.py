@@ -16,11 +16,13 @@ from tests.chaos.folds.subject import Folds
 from tests.chaos.report import UNDISTURBED, Report
 from tests.chaos.run import Duration, Options, Run
 from tests.chaos.stage import TOPIC_MISSING, Stage
-from tests.chaos.subject import Subject
+from tests.chaos.subject import Amount, Subject
 from tests.chaos.topologies import STAGES, SentinelStage
 from tests.helpers.worker.workers import WorkerProcess
 
 WAITING_SHARE = 0.5
+SHOWN = 8
+"""Number of violations of each subject in the summary; a file has all."""
 
 
 def first_failure(tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -57,11 +59,13 @@ class StageRun(Run):
 
     Attributes:
         workers: Number of workers.
+        load_share: Share of the load that subjects have beside others.
         report: What has happened.
         subjects: The subjects, folds first.
     """
 
     workers = 3
+    load_share = 1.0
 
     def __init__(self, seed: int, folder: Path, options: Options, duration: Duration, kinds: Sequence[type[Subject]]) -> None:
         """Create a run of the named subjects without starting it."""
@@ -79,11 +83,12 @@ class StageRun(Run):
         self.stage.dated = tuple(topic for kind in others for topic in kind.dated)
         self.stage.before_workers = self._fill
 
-    def _amount(self, kind: type[Subject], named: Sequence[type[Subject]], *, is_alone: bool) -> Any:
+    def _amount(self, kind: type[Subject], named: Sequence[type[Subject]], *, is_alone: bool) -> Amount:
         if kind not in named:
             return kind.beside
         declared = kind.alone if is_alone else kind.beside
-        return type(declared)(self.options.rate or declared.rate, self.options.clients or declared.clients)
+        rate, clients = declared.rate * self.load_share, round(declared.clients * self.load_share)
+        return Amount(self.options.rate or rate, self.options.clients or clients)
 
     def new_stage(self, folder: Path, *, is_redis7: bool) -> Stage:
         """Return the stage, which is not started yet."""
@@ -123,13 +128,17 @@ class StageRun(Run):
         """Collect the results, keep the logs of a run that has failed, and stop everything."""
         for subject in self.subjects:
             await subject.stop()
-            self.wrong.extend(f"{subject.name}: {fault}" for fault in subject.wrong)
+            self.wrong.extend(f"{subject.name}: {fault}" for fault in subject.wrong[:SHOWN])
+            if len(subject.wrong) > SHOWN:
+                self.wrong.append(f"{subject.name}: and {len(subject.wrong) - SHOWN:,} more")
         self.judge_exits()
         self.report.kept_data, self.report.exits = self.stage.kept_data, dict(self.stage.exits)
         if self.wrong:
             stem = str(self.stage.folder.parent / f"seed-{self.seed}")
             logs = self.stage.logs() + "".join(subject.logs() for subject in self.subjects)
             Path(f"{stem}.log").write_text(logs, "utf-8")  # noqa: ASYNC240 - the run is over
+            everything = "\n".join(fault for subject in self.subjects for fault in subject.wrong)
+            Path(f"{stem}.txt").write_text(everything, "utf-8")  # noqa: ASYNC240 - as above
             for subject in self.subjects:
                 subject.keep(stem)
         await self.stage.close()
@@ -199,4 +208,4 @@ class StageRun(Run):
     def line(self) -> str:
         """Return the summary of the run in a few lines."""
         lines = [self.report.line(), *(f"    {line}" for subject in self.subjects[1:] for line in subject.lines())]
-        return "\n".join([*lines, *(f"    WRONG {wrong}"[:3_000] for wrong in self.wrong)])
+        return "\n".join([*lines, *(f"    WRONG {wrong}"[:600] for wrong in self.wrong)])

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from tests.chaos.pace import ACK_SECONDS, STEP_SECONDS, producing
+
 GROUPS = 200
 BAD_SHARE = 0.01
-STEP_SECONDS = 0.05
 
 
 @dataclass
@@ -52,14 +53,9 @@ class Load:
 
         A fault that waits until a worker reaches a certain point needs load for as long as it waits.
         """
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
-            request_timeout_ms=60_000, max_batch_size=65_536,
-        )  # fmt: skip
-        await producer.start()
         loop = asyncio.get_running_loop()
         begin, produced = loop.time(), 0.0
-        try:
+        async with producing(self._bootstrap, is_idempotent=self._is_idempotent) as producer:
             while (elapsed := loop.time() - begin) < seconds or self._numbers < least or not is_over():
                 # A pause of two seconds in every ten, so that groups become quiet under load, too.
                 share = 0.05 if elapsed % 10 > 8 else 1.25
@@ -69,9 +65,7 @@ class Load:
                     await self._produce(producer)
                 await asyncio.sleep(STEP_SECONDS)  # the rate of the load
             await producer.flush()
-            await asyncio.wait(self._acks, timeout=90) if self._acks else None
-        finally:
-            await producer.stop()
+            await asyncio.wait(self._acks, timeout=ACK_SECONDS) if self._acks else None
 
     async def _produce(self, producer: AIOKafkaProducer) -> None:
         self._numbers += 1

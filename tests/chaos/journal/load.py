@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +17,12 @@ from aiokafka.errors import KafkaError
 
 from streams_app.journal.core.cursor import cursor_text
 from tests.chaos.journal.judge import Event
+from tests.chaos.pace import paced, producing
 from tests.chaos.stage import PARTITIONS
 
 TOPIC: Final = "days"
 DAYS: Final = 40
 DAY_MS: Final = 86_400_000
-STEP_SECONDS: Final = 0.05
 AT_ONCE: Final = 200
 ODD_KEYS: Final = (b"", b"\x00", b"\x00\xff", b"{odd}", b"\xff", b"busy_")
 SIZES: Final = ((0.90, 1, 500), (0.992, 500, 20_000), (1.0, 100_000, 900_000))
@@ -86,7 +85,7 @@ class DatedLoad:
 
     async def before(self) -> None:
         """Produce the backlog as fast as possible."""
-        async with self._producer() as producer:
+        async with producing(self._bootstrap(), is_idempotent=self._is_idempotent) as producer:
             count = int(self._rate * self._seconds / 2)
             for begin in range(0, count, AT_ONCE):
                 days = [DAYS - (DAYS - LIVE_DAYS) * number / count for number in range(begin, min(begin + AT_ONCE, count))]
@@ -94,31 +93,14 @@ class DatedLoad:
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Produce until the run is over; return when every event is acknowledged or has failed."""
-        acks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
-        begin, due = loop.time(), 0.0
-        async with self._producer() as producer:
-            while not is_over():
-                due += self._rate * STEP_SECONDS
-                while due >= 1:
-                    due -= 1
-                    ago = LIVE_DAYS * max(0.0, 1 - (loop.time() - begin) / self._seconds)
-                    acks.add(asyncio.create_task(self._send(producer, ago)))
-                await asyncio.sleep(STEP_SECONDS)  # the rate of the load
-            if acks:
-                await asyncio.wait(acks, timeout=90)
+        begin = loop.time()
 
-    @asynccontextmanager
-    async def _producer(self) -> AsyncIterator[AIOKafkaProducer]:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap(), acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
-            request_timeout_ms=60_000,
-        )  # fmt: skip
-        await producer.start()
-        try:
-            yield producer
-        finally:
-            await producer.stop()
+        def ago() -> float:
+            return LIVE_DAYS * max(0.0, 1 - (loop.time() - begin) / self._seconds)
+
+        async with producing(self._bootstrap(), is_idempotent=self._is_idempotent) as producer:
+            await paced(self._rate, lambda: [self._send(producer, ago())], is_over)
 
     async def _send(self, producer: AIOKafkaProducer, days_ago: float) -> None:
         chance, key = self._chance, self._key()

@@ -10,7 +10,6 @@ import logging
 import random
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streams_app.journal.reading.entries import Gap
@@ -195,9 +194,6 @@ class Journal(Subject):
     async def _wipe(self, worker: KilledAt) -> None:
         await wait_until(lambda: CLAIMED in worker.log(), TRACE_SECONDS, "the worker that will be killed has claimed the journal")
         await flushall(self.run.stage, self.chance)
-
-    def keep(self, stem: str) -> None:
-        Path(f"{stem}.txt").write_text("\n".join(self.wrong), "utf-8")
 
     def lines(self) -> list[str]:
         sent, size = self._load.sent, self._load.bytes

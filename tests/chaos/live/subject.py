@@ -26,6 +26,7 @@ from aiokafka.errors import KafkaError
 from streams_app.embedded.ports import free_port
 from tests.chaos.live.clients import VIEWS, Client
 from tests.chaos.live.judge import EXPIRY_MS, GONE, RECENT_MS, SHOW, Judge, Produced, differing
+from tests.chaos.pace import paced, producing
 from tests.chaos.run import Duration
 from tests.chaos.stage import Stage
 from tests.chaos.subject import Amount, Subject
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 HUBS: Final = 2
 PAGES: Final = 25
-STEP_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 120.0
 FREEZE_SECONDS: Final = 6.0
 HUB_KILLED: Final = "hub-sigkill"
@@ -135,7 +135,7 @@ class Live(Subject):
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             watching = [asyncio.create_task(client.run(session)) for client in self._clients]
             try:
-                await asyncio.gather(self._produce(self.amount.rate, breaking), breaking)
+                await asyncio.gather(self._produce(breaking.done), breaking)
                 await self._drain()
             finally:
                 for task in watching:
@@ -166,23 +166,9 @@ class Live(Subject):
                 hub.continue_signal()
         self.run.stage.record_healed()
 
-    async def _produce(self, rate: float, breaking: asyncio.Task[None]) -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self.run.stage.bootstrap, acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
-        )
-        await producer.start()
-        acks: set[asyncio.Task[None]] = set()
-        due = 0.0
-        try:
-            while not breaking.done():
-                due += rate * STEP_SECONDS
-                while due >= 1:
-                    due -= 1
-                    acks.add(asyncio.create_task(self._send(producer)))
-                await asyncio.sleep(STEP_SECONDS)  # the rate of the load
-            await asyncio.wait(acks, timeout=90)
-        finally:
-            await producer.stop()
+    async def _produce(self, is_over: Callable[[], bool]) -> None:
+        async with producing(self.run.stage.bootstrap) as producer:
+            await paced(self.amount.rate, lambda: [self._send(producer)], is_over)
 
     async def _send(self, producer: AIOKafkaProducer) -> None:
         page = self.chance.choice(list(self.pages))
@@ -239,7 +225,7 @@ class Live(Subject):
 
     def keep(self, stem: str) -> None:
         produced = {page: [asdict(event) for event in events] for page, events in self.pages.items()}
-        Path(f"{stem}.json").write_text(json.dumps({"pages": produced, "wrong": self.wrong}), "utf-8")
+        Path(f"{stem}.json").write_text(json.dumps(produced), "utf-8")
 
     def lines(self) -> list[str]:
         events = sum(len(page) for page in self.pages.values())

@@ -11,15 +11,16 @@ import os
 import shutil
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Coroutine
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.subscribers.declaration.subscriber import Subscriber
 from tests.chaos.kill_points import JOURNAL_POINTS
+from tests.chaos.pace import paced, producing
 from tests.chaos.run import Duration
 from tests.chaos.stage import APP_ID, PARTITIONS
 from tests.chaos.subject import Amount, Subject
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 Declared = Subscriber[Any, Any, Any]
 
-STEP_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 240.0
 TWICE_EVERY: Final = 20
 HANGS_EVERYWHERE: Final = "hangs everywhere"
@@ -82,8 +82,8 @@ class Subscribers(Subject):
 
     async def load(self, breaking: asyncio.Task[None]) -> None:
         """Produce until the faults have ended, and wait until every event is finished."""
-        async with self._producing():
-            await asyncio.gather(self._produce(self.amount.rate, breaking), breaking)
+        async with producing(self.run.stage.bootstrap) as self._producer:
+            await asyncio.gather(paced(self.amount.rate, self._some, breaking.done), breaking)
         await self._drain()
 
     async def cause(self, fault: str) -> None:
@@ -118,28 +118,10 @@ class Subscribers(Subject):
         await self._send(number, fate, partition)
         return number
 
-    @asynccontextmanager
-    async def _producing(self) -> AsyncIterator[None]:
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=self.run.stage.bootstrap, acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
-        )
-        await self._producer.start()
-        try:
-            yield
-        finally:
-            await self._producer.stop()
-
-    async def _produce(self, rate: float, until: asyncio.Task[None]) -> None:
-        acks: list[asyncio.Task[None]] = []
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        while not until.done():
-            while self._numbers < (loop.time() - begin) * rate and not until.done():
-                number = self._next()
-                times = 2 if number % TWICE_EVERY == 0 else 1
-                acks += [asyncio.create_task(self._send(number)) for _ in range(times)]
-            await asyncio.sleep(STEP_SECONDS)  # the rate of the load
-        await asyncio.wait(acks, timeout=90)
+    def _some(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what sends the next event, some of them twice."""
+        number = self._next()
+        return [self._send(number) for _ in range(2 if number % TWICE_EVERY == 0 else 1)]
 
     def _next(self) -> int:
         self._numbers += 1

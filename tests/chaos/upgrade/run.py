@@ -81,6 +81,7 @@ class UpgradeRun(StageRun):
 
     full = Duration(2)
     share = Duration(1)
+    load_share = 0.4
 
     def __init__(self, seed: int, folder: Path, options: Options, duration: Duration) -> None:
         """Create a run without starting it; all workers begin with the released version."""
