@@ -228,11 +228,11 @@ def _difference_json(found: Difference) -> str:
     return json_line(row | ({"why": found.why} if found.why else {}))
 
 
-@command.command(name="rebuild", short_help="Fill a new table, and swap it with the current one.")
+@command.command(name="rebuild", short_help="Fill a new table, and switch to it.")
 @with_settings
 @click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
 def rebuild(settings: Settings, store: str | None) -> None:
-    """Fill a new table for a read store, and swap it with the current one.
+    """Fill a new table for a read store, and switch to it.
 
     The new table is filled from the folded topics, with current values, and with cells that only the current table has. Workers and
     readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table stays as TABLE_old until

@@ -103,7 +103,7 @@ class Rebuild:
         """Fill the new store and switch to it.
 
         Raises:
-            ConfigurationError: A topic does not exist, or the switch would remove an object that depends on the table.
+            ConfigurationError: A topic does not exist, or a constraint of the table rejects its new rows.
             TryAgainError: The store, its source or Kafka does not answer, or another rebuild is in progress; nothing was switched.
         """
         try:
@@ -278,4 +278,4 @@ def summary(done: RebuildResult, declared: ReadStoreSettings) -> list[str]:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
     if done.is_alone:
         return [*lines, f"{table} is the new table; a former one of another form is {former} now, and was not read"]
-    return [*lines, f"{table} is the new table; the former one is {former}, until the next rebuild or you drop it"]
+    return [*lines, f"{table} is rebuilt; what was there is {former}, until the next rebuild or you drop it"]

@@ -84,9 +84,7 @@ class Rebuilding(Protocol):
             Sentences for the operator: what was removed or changed, and which columns will not be copied.
 
         Raises:
-            ConfigurationError: Users have added something to the table, such as a row security policy, that :meth:`switch` cannot
-                transfer to the new table; or a table that does not belong to this store has the name of the new or the former
-                table.
+            ConfigurationError: A table that does not belong to this store has the name of the new or the former table.
         """
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
@@ -102,7 +100,7 @@ class Rebuilding(Protocol):
 
         Raises:
             OvertakenError: The new store is not the one that this rebuild prepared.
-            ConfigurationError: Since :meth:`prepare`, users have added something to the table that cannot be transferred.
+            ConfigurationError: A constraint of the current table rejects rows of the new one; nothing was changed.
         """
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
@@ -140,6 +138,11 @@ def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> N
         raise ConfigurationError([f"{declared.section}.table: {name} has no {name}_progress beside it, {why}" for name in foreign])
 
 
+def own_columns(declared: ReadStoreSettings) -> list[str]:
+    """Return the columns that a store writes in a table with a row per group."""
+    return ["fold", "group_key", "versions", "updated_ms", *declared.columns.values()]
+
+
 def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
     """Return a warning if users have added columns to a table with a row per group, because a rebuild does not copy them (pure).
 
@@ -148,7 +151,7 @@ def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) ->
     """
     if declared.shape != "groups":
         return []
-    own = {"fold", "group_key", "versions", "updated_ms", *declared.columns.values()}
+    own = own_columns(declared)
     if not (added := [column for column in columns if column not in own]):
         return []
     return [f"the store does not write {', '.join(added)}: what is there will be in {declared.table}{FORMER_SUFFIX} alone"]

@@ -124,7 +124,7 @@ class PostgresPool:
             return f"GRANT SELECT on what {section}.sql reads TO {user}"
         return (
             f"GRANT SELECT, INSERT, UPDATE ON {table}, {table}_progress TO {user}, with USAGE on their schema; `read-store init` "
-            "needs CREATE on the schema, too, and `read-store rebuild` that and to own both tables"
+            "needs CREATE on the schema, too, and `read-store rebuild` that and DELETE on both tables"
         )
 
     def _password(self) -> str:

@@ -127,7 +127,7 @@ async def test_rebuilt_table_is_correct_and_keeps_cells_only_the_former_one_had(
     assert 1 == len(await compared.indexes("folded_values"))
     assert (
         "2 folded records read, 2 cells kept from the former table\n"
-        "folded_values is the new table; the former one is folded_values_old, until the next rebuild or you drop it\n"
+        "folded_values is rebuilt; what was there is folded_values_old, until the next rebuild or you drop it\n"
     ) == first.out
 
 
@@ -160,23 +160,6 @@ async def test_last_value_stays_if_the_current_one_cannot_be_stored(compared: Co
     assert before == await compared.rows(values)
 
 
-async def test_rights_of_other_roles_follow_the_name(stage: Stage, postgresql_url: str) -> None:
-    compared = Compared(stage, postgresql_url)
-    await compared.prepare()
-    reader = f"reader_{stage.names.app_id.replace('-', '_')}"
-    await compared.execute(f"CREATE ROLE {reader}")
-    await compared.execute(f"GRANT SELECT ON folded_values TO {reader}")
-    ran = compared.run("rebuild")
-    ((may,),) = await compared.rows(f"SELECT has_table_privilege('{reader}', 'folded_values', 'SELECT')")
-    await compared.execute("CREATE MATERIALIZED VIEW fixed AS SELECT * FROM folded_values")
-    rejected = compared.run("rebuild")
-    await compared.execute(f"DROP OWNED BY {reader}")
-    await compared.execute(f"DROP ROLE {reader}")
-
-    assert (0, True, 1) == (ran.code, may, rejected.code)
-    assert "the materialised view fixed would go on showing the former table; drop it first" in rejected.err
-
-
 async def test_table_of_another_shape_is_replaced_by_the_content_of_the_topics(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1))
     await compared.execute("DROP TABLE folded_values")
@@ -187,7 +170,7 @@ async def test_table_of_another_shape_is_replaced_by_the_content_of_the_topics(c
     assert 0 == ran.code, ran.err
     assert [("a", "likes", "1")] == await compared.rows(VALUES.format("folded_values"))
     assert [] == await compared.rows("SELECT something FROM folded_values_old")
-    assert ALONE == ran.out.splitlines()[0]
+    assert ALONE in ran.out.splitlines()
     assert "a former one of another form is folded_values_old now, and was not read" in ran.out
 
 
@@ -211,9 +194,11 @@ async def test_store_can_change_its_shape(compared: Compared) -> None:
 
 @pytest.mark.long
 async def test_table_made_by_users_keeps_its_types_and_columns_that_stay_behind_are_reported(compared: Compared) -> None:
+    """A table in PostgreSQL stays, so its further columns keep their contents."""
+    is_sqlite = compared.url.startswith("sqlite")
     await compared.prepare(("a", "likes", 1))
     await compared.execute("DROP TABLE folded_values")
-    json_type, integer = ("TEXT", "INTEGER") if compared.url.startswith("sqlite") else ("JSONB", "BIGINT")
+    json_type, integer = ("TEXT", "INTEGER") if is_sqlite else ("JSONB", "BIGINT")
     await compared.execute(
         "CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes BIGINT CHECK (likes < 5), note TEXT, "
         f"doubled BIGINT GENERATED ALWAYS AS (likes * 2) STORED, versions {json_type} NOT NULL DEFAULT '{{}}', "
@@ -221,11 +206,13 @@ async def test_table_made_by_users_keeps_its_types_and_columns_that_stay_behind_
     )
     compared.configure('shape = "groups"\ncolumns = ["likes"]\n')
     await compared.send(folded("a", 10, ["likes"]))
+    await compared.execute("INSERT INTO folded_values (fold, group_key, likes, note) VALUES ('account-metrics', 'a', 4, 'mine')")
     ran = compared.run("rebuild")
 
     assert 0 == ran.code, ran.err
-    assert "the store does not write note: what is there will be in folded_values_old alone" in ran.out
-    assert [("a", 1, 2)] == await compared.rows("SELECT group_key, likes, doubled FROM folded_values")
+    assert is_sqlite == ("the store does not write note: what is there will be in folded_values_old alone" in ran.out)
+    further = None if is_sqlite else "mine"
+    assert [("a", 1, 2, further)] == await compared.rows("SELECT group_key, likes, doubled, note FROM folded_values")
     with pytest.raises((sqlite3.IntegrityError, asyncpg.CheckViolationError)):
         await compared.execute("UPDATE folded_values SET likes = 7")
 
