@@ -68,17 +68,29 @@ FORMAT: Final = 1
 """
 
 
+RESET_FORMAT: Final = "reset"
+"""Format of a state that ``streams-app reset`` is removing: no version reads or claims it."""
+
+
 class NewerFormatError(StreamsAppError):
-    """Stored state or a commit has the format of a newer version of this project. Nothing was written."""
+    """Stored state or a commit has the format of a newer version of this project, or is being removed. Nothing was written.
+
+    Attributes:
+        is_reset: Whether ``streams-app reset`` is removing the state.
+    """
 
     exit_code = 1
 
     def __init__(self, what: str, found: str) -> None:
-        Exception.__init__(  # not that of the next class: a NewerStateError is also a FencedError, whose arguments differ
-            self,
+        self.is_reset = found == RESET_FORMAT
+        why = (
             f"{what} has format {found}, and this version reads formats up to {FORMAT}: a newer version of streams-app wrote it. "
-            "Use that version, or a later one",
+            "Use that version, or a later one"
         )
+        if self.is_reset:
+            why = f"`streams-app reset` is removing {what}; if it was interrupted, run it again"
+        # Not that of the next class: a NewerStateError is also a FencedError, whose arguments differ.
+        Exception.__init__(self, why)
 
 
 class CursorError(StreamsAppError):

@@ -76,7 +76,7 @@ class ClaimRetry:
         if is_other:
             self._kind, self._since_ms = type(error), now_ms
         if is_other or self._backoff.should_report:
-            if isinstance(error, NewerFormatError):
+            if isinstance(error, NewerFormatError) and not error.is_reset:
                 logger.warning("leaving a partition to workers of a newer version source=%s error=%s", tp, text_of(error))
             else:
                 level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO

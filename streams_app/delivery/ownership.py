@@ -163,7 +163,8 @@ class Ownership:
         self._left_to_newer.discard(tp)
         if isinstance(failure, NewerFormatError):
             self._left_to_newer.add(tp)
-            self._config.status.set_not_ready(self._config.about, f"{tp} is left to workers of a newer version: {failure}")
+            what = f"cannot claim {tp}" if failure.is_reset else f"{tp} is left to workers of a newer version"
+            self._config.status.set_not_ready(self._config.about, f"{what}: {failure}")
         elif isinstance(failure, DEPENDENCY_ERRORS):
             self._config.status.set_not_ready(self._config.about, f"cannot claim {tp}: {text_of(failure)}")
 

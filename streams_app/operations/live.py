@@ -6,27 +6,21 @@ They read the state of a page as the hub sends it to browsers, explain that stat
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from streams_app.errors import ConfigurationError
-from streams_app.fold import FOLD_NAME
 from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
 from streams_app.live.store.keys import (
-    STATE_VERSION,
     ViewKeys,
     meta_pattern,
     presence_keys,
-    presence_pattern,
     view_keys,
-    view_pattern,
 )
-from streams_app.live.store.view_store import LiveScripts, ViewReader, ViewStore, heads_of
+from streams_app.live.store.view_store import LiveScripts, ViewReader, heads_of
 from streams_app.operations.groups import redis_of
 from streams_app.settings import LiveView, Settings
 
@@ -129,20 +123,6 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
     return ""
 
 
-async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
-    """List every Redis key of a view, even if it is no longer declared. The keys ``meta``, which have the fences, come first."""
-    declared = ", ".join(view.name for view in settings.live) or "none"
-    if not FOLD_NAME.fullmatch(name):
-        # The name becomes part of a Redis pattern, in which "*" would match every view.
-        raise ConfigurationError([f"{name!r} is not the name of a live view (a-z, 0-9, _ and -); declared are: {declared}"])
-    async with redis_of(settings) as redis:
-        patterns = (view_pattern(settings.app_id, name), presence_pattern(settings.app_id, name))
-        keys = [key for pattern in patterns async for key in redis.scan_iter(match=pattern, count=MAX_SHOWN)]
-    if not keys:
-        raise ConfigurationError([f"there is nothing of a live view {name!r} in Redis; declared are: {declared}"])
-    return sorted(keys, key=lambda key: not key.endswith(b":meta"))
-
-
 async def stored_sources(redis: Redis, app_id: str) -> dict[str, set[str]]:
     """Map each view that has state in Redis, declared or not, to the topics from which the state was read."""
     found: dict[str, set[str]] = {}
@@ -150,36 +130,6 @@ async def stored_sources(redis: Redis, app_id: str) -> dict[str, set[str]]:
         _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
         found.setdefault(view.removeprefix("live."), set()).add(topic)
     return found
-
-
-async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
-    """Remove the state of a view. Workers that run the view rebuild it from its source.
-
-    Workers may have added keys after ``keys`` were listed. Therefore each shard is claimed, which fences its worker, and the claim
-    removes the whole state of the shard. Other keys, such as those of presence, are removed one by one.
-
-    Raises:
-        TryAgainError: Redis does not answer. The call may be repeated.
-    """
-    shards = dict.fromkeys(filter(None, map(_shard_of, keys)))
-    async with redis_of(settings) as redis:
-        scripts = LiveScripts(redis)
-        for shard in shards:
-            store = ViewStore(scripts, shard, secrets.token_hex(8), has_data=False, expiry_ms=0, keep=0)
-            await store.claim("", "", 0, drop=True)
-        for key in keys:
-            if _shard_of(key) is None:
-                await redis.unlink(key)
-
-
-def _shard_of(key: bytes) -> ViewKeys | None:
-    """Return the keys of the shard to which a key belongs. Return None for a key of presence or of another state version."""
-    tag, _, rest = key.removeprefix(b"{").partition(b"}:")
-    app_id, view, *position = tag.decode().split("/")
-    if not position or not rest.startswith(f"{STATE_VERSION}:".encode()):
-        return None
-    topic, partition = position
-    return view_keys(app_id, view.removeprefix("live."), topic, int(partition))
 
 
 def lines_of(found: PageOfView) -> list[str]:

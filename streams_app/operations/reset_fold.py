@@ -32,7 +32,7 @@ from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.agents.retired_folds import retired_fold
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.keys import APP_PATTERN, shard_keys
+from streams_app.folding.store.keys import fold_pattern, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.formatting import counted
@@ -46,6 +46,7 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
 from streams_app.operations.reset_read_store import ResetEffect, known_partitions, reset_effect, reset_versions
+from streams_app.operations.state_removal import remove_state
 from streams_app.settings import Settings
 
 SCAN_COUNT: Final = 1_000
@@ -94,8 +95,7 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
     sources: set[str] = {declared.source for declared in settings.folds}
     tps: set[TP] = set()
     async with redis_of(settings) as redis:
-        pattern = APP_PATTERN.format(app_id=settings.app_id).replace("/*", f"/{fold}/*")
-        async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT):
+        async for key in redis.scan_iter(match=fold_pattern(settings.app_id, fold), count=SCAN_COUNT):
             match = SHARD.match(key)
             if match is None or match[1].decode() != fold:
                 continue
@@ -154,12 +154,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
         await move(settings.kafka, consumer, settings.app_id, planned.offsets)
         for declared in settings.read_stores:
             await reset_versions(settings, declared, fold, consumer)
-    async with redis_of(settings) as redis:
-        for begin in range(0, len(planned.keys), SCAN_COUNT):
-            async with redis.pipeline(transaction=False) as pipe:
-                for key in planned.keys[begin : begin + SCAN_COUNT]:
-                    pipe.unlink(key)
-                await pipe.execute()
+    await remove_state(settings, fold_pattern(settings.app_id, fold))
 
 
 async def members(settings: Settings) -> int:

@@ -12,6 +12,7 @@ from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.groups import redis_of
+from streams_app.operations.state_removal import remove_state
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.initial_offsets import At, commit_offsets, commits_at, committed
@@ -56,6 +57,4 @@ async def reset_subscriber(settings: Settings, one: Subscription, planned: Subsc
         TryAgainError: Redis or Kafka does not answer. The call may be repeated.
     """
     await commit_offsets(settings, one, planned.offsets)
-    async with redis_of(settings) as redis:
-        for key in planned.keys:
-            await redis.unlink(key)
+    await remove_state(settings, scan_pattern(settings.app_id, one.subscriber.name))

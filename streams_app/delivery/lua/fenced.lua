@@ -3,7 +3,8 @@
 --   token  random token of the owner, written by its claim
 --   fence  highest source offset that is applied
 --   format version of the layout of this state; a state without it has 1. A version of this project that changes the layout writes its
---          number at the claim. Scripts of an older version then neither read nor write the state.
+--          number at the claim. Scripts of an older version then neither read nor write the state. The format "reset" closes a
+--          state that `streams-app reset` removes to the scripts of all versions.
 -- The caller passes its "token" and, if the script continues from the fence, the "fence" that it expects. The script that applies the
 -- end of a range writes the fence last, because Redis keeps the writes of a script that fails half-way.
 local meta = KEYS[1]

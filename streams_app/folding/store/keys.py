@@ -49,6 +49,11 @@ APP_PATTERN = "{{{app_id}/*"
 """Format string of the ``SCAN`` pattern that matches every key of an application."""
 
 
+def fold_pattern(app_id: str, fold: str) -> str:
+    """Return the ``SCAN`` pattern of all keys of a fold, with any source and any version of the state."""
+    return f"{{{app_id}/{fold}/*"
+
+
 @dataclass(frozen=True, slots=True)
 class ShardKeys:
     """The keys of one shard, in the order in which scripts take them."""
