@@ -10,7 +10,8 @@ import importlib
 import io
 import logging
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 import click
 
@@ -117,3 +118,18 @@ def report_error(error: StreamsAppError) -> None:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)
     else:
         click.echo(f"error: {error}", err=True)
+
+
+def run_server(serve: Callable[[], None], log_format: str) -> NoReturn:
+    """Run a server until a signal or an error ends it, report the error in the format of the log, and end the process."""
+    from streams_app.process_exit import exit_now
+
+    try:
+        serve()
+    except StreamsAppError as error:
+        if log_format == "json":
+            logging.getLogger(__name__).critical("%s", error)
+        else:
+            report_error(error)
+        exit_now(error.exit_code)
+    exit_now(0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 
 import click
 
-from streams_app.cli import report_error
+from streams_app.cli import run_server
 from streams_app.cli.options import with_settings
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.errors import ConfigurationError
 from streams_app.formatting import counted, parse_duration, span, time_text
 from streams_app.settings import LiveView, Settings
 
@@ -69,18 +68,9 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.live.hub.serving import serve_views
     from streams_app.logs import set_up_logging
-    from streams_app.process_exit import exit_now
 
     set_up_logging(log_level, log_format)
-    try:
-        serve_views(settings, has_page=has_page)
-    except StreamsAppError as error:
-        if log_format == "json":
-            logging.getLogger(__name__).critical("%s", error)
-        else:
-            report_error(error)
-        exit_now(error.exit_code)
-    exit_now(0)
+    run_server(lambda: serve_views(settings, has_page=has_page), log_format)
 
 
 @command.command(name="script")

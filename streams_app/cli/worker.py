@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import click
 
-from streams_app.cli import report_error
+from streams_app.cli import run_server
 from streams_app.cli.options import app_option, config_option, named
-from streams_app.errors import StreamsAppError
 from streams_app.settings import Settings
 
 
@@ -51,23 +49,17 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
     settings = declared if isinstance(declared, Settings) else declared.settings
     # Faust takes a second to import, and `--help` should not.
     from streams_app.logs import set_up_logging
-    from streams_app.process_exit import exit_now
 
-    set_up_logging(log_level, log_format)
-    try:
+    def serve() -> None:
         if settings.events.catalogue is not None:
             from streams_app.subscribers.declaration.loading import catalogue_of
             from streams_app.subscribers.declaration.subscription import subscriptions_of
 
             # Report faults of the catalogue before connecting to any server: waiting cannot mend them.
             subscriptions_of(catalogue_of(settings), settings)
-        from streams_app.worker.runtime import serve
+        from streams_app.worker import runtime
 
-        serve(declared, only)
-    except StreamsAppError as error:
-        if log_format == "json":
-            logging.getLogger(__name__).critical("%s", error)
-        else:
-            report_error(error)
-        exit_now(error.exit_code)
-    exit_now(0)
+        runtime.serve(declared, only)
+
+    set_up_logging(log_level, log_format)
+    run_server(serve, log_format)

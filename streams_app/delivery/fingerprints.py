@@ -23,6 +23,9 @@ OTHER: Final = -2
 MAX_NEAR: Final = 8
 """Number of newest fingerprints that are always retained."""
 
+METADATA_NEAR: Final = 3
+"""Number of newest fingerprints that the metadata of a commit always contains."""
+
 SPREAD: Final = 3
 """Controls how many older fingerprints are retained; a higher value retains more.
 
@@ -61,6 +64,19 @@ def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, 
     """Append the fingerprint of a newer record to ``kept``, and drop some older ones by :func:`thinned`."""
     newest = Fingerprint(record.offset, checksum_of(record))
     return thinned([*(one for one in kept if one.offset < newest.offset), newest])
+
+
+def with_last(kept: tuple[Fingerprint, ...], records: Sequence[Any]) -> tuple[Fingerprint, ...]:
+    """Append the fingerprint of the last of several records, see :func:`followed_by`, unless ``kept`` has it or a newer one."""
+    if not records or (kept and kept[-1].offset >= records[-1].offset):
+        return kept
+    return followed_by(kept, records[-1])
+
+
+def with_last_for_metadata(kept: tuple[Fingerprint, ...], records: Sequence[Any]) -> tuple[Fingerprint, ...]:
+    """Add as :func:`with_last` does, and drop more of the older fingerprints, because the size of commit metadata is limited."""
+    added = with_last(kept, records)
+    return kept if added is kept else thinned(added, near=METADATA_NEAR, spread=1)
 
 
 def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:

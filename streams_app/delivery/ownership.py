@@ -18,6 +18,7 @@ from streams_app.delivery.claimer import Claimer
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.commits import Commits
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
+from streams_app.delivery.fingerprints import with_last
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, NotOwnerError
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.partition import Partition, ResyncCause
@@ -246,7 +247,7 @@ class Ownership:
             self._resync_reader(partition, cause)
         else:
             if partition.ranges.position == batch.end:
-                partition.add_fingerprint(batch)
+                partition.read = with_last(partition.read, batch.records)
             self._apply_back_pressure(partition)
 
     def _apply_back_pressure(self, partition: Partition) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from streams_app.delivery import fingerprints
-from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.batch import TP
 from streams_app.delivery.claim import Claim, LogBounds
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint, Incarnation
@@ -87,10 +87,6 @@ class Partition:
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
-
-    def add_fingerprint(self, batch: Batch) -> None:
-        if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
-            self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
     async def resync_if_log_changed(self, now: Incarnation) -> None:
         """Claim the partition again if its log was replaced since the last check.

@@ -7,18 +7,17 @@ the request, a later group with the same key is not dropped.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.store.drop_request import DropAnswer, DropRequest
 from streams_app.formatting import counted, escaped, shown_group, time_text
 from streams_app.operations.explain_group import find
-from streams_app.operations.flush import POLL_SECONDS
+from streams_app.operations.flush import until_done
 from streams_app.operations.group_facts import FoundGroup
 from streams_app.operations.groups import ListedGroup, redis_of, stored_shards
 from streams_app.settings import Settings
@@ -72,15 +71,7 @@ async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str,
     """
     async with redis_of(settings) as redis:
         requested = [(each, await _request(redis, each, by, reason)) for each in await _found(redis, settings, fold, group)]
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                while await _is_pending(redis, requested):  # noqa: ASYNC110  # another process drops the group
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError as error:
-            raise TryAgainError(
-                f"requested, but no worker has done it within {timeout_seconds:g} s: the next owner of the partition will do it, "
-                "unless the group has been emitted by then"
-            ) from error
+        await until_done(lambda: _is_pending(redis, requested), timeout_seconds, ", unless the group has been emitted by then")
         events = [number for each, _ in requested if (number := await _dropped_events(redis, each)) is not None]
         return DropResult(len(events), sum(events), len(requested) - len(events))
 

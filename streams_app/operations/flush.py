@@ -7,6 +7,7 @@ fence. If no worker runs, the next one that claims the partition carries out the
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,15 +47,28 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
     async with redis_of(settings) as redis:
         shards = await stored_shards(redis, settings, fold.name)
         requested = await _request_all(redis, shards) if group is None else await _request_one(redis, shards, fold, group)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                while await _pending(redis, requested):  # noqa: ASYNC110  # another process emits the groups
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError as error:
-            raise TryAgainError(
-                f"requested, but no worker has done it within {timeout_seconds:g} s: the next owner of the partition will do it"
-            ) from error
+        await until_done(lambda: _pending(redis, requested), timeout_seconds)
         return FlushResult(sum(requested.values()), len(requested))
+
+
+async def until_done(is_pending: Callable[[], Awaitable[object]], timeout_seconds: float, unless: str = "") -> None:
+    """Wait until workers have carried out a request.
+
+    Args:
+        is_pending: Returns whether a part of the request is not carried out yet.
+        unless: Why the next owner of the partition may not carry it out; "" if it will in any case.
+
+    Raises:
+        TryAgainError: No worker has carried out the request in time.
+    """
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            while await is_pending():  # noqa: ASYNC110  # another process carries out the request
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError as error:
+        raise TryAgainError(
+            f"requested, but no worker has done it within {timeout_seconds:g} s: the next owner of the partition will do it{unless}"
+        ) from error
 
 
 async def _request_all(redis: Redis, shards: list[StoredShard]) -> dict[str, int]:

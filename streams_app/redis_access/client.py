@@ -92,12 +92,12 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
     return cast("Redis", FailoverCluster(nodes, **options))
 
 
-def connect_briefly(settings: RedisSettings) -> Redis:
-    """Create a client for an interactive command: no retries, and a timeout of 5 s."""
+def connect_briefly(settings: RedisSettings, answer_seconds: float = ANSWER_SECONDS) -> Redis:
+    """Create a client without retries, and with a short timeout, such as for an interactive command."""
     return connect(
         settings,
-        socket_connect_timeout=ANSWER_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
+        socket_connect_timeout=answer_seconds,
+        socket_timeout=answer_seconds,
         health_check_interval=0,
         retries=0,
     )

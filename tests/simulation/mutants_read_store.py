@@ -67,7 +67,7 @@ SYNCING: Final = (
             Change(
                 "read_store.sync.processor:StoreProcessor._sync_batch",
                 "step = CheckpointStep(self._tp, self._stored, next_offset)",
-                "stored = (await self._processors.run_in_turn(self, self._sync.checkpoints)).get(self._tp)\n"
+                "stored = (await self._processors.run_in_turn(self, self._sync.store.checkpoints)).get(self._tp)\n"
                 "step = CheckpointStep(self._tp, stored, next_offset)",
             ),
         ),

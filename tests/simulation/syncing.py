@@ -168,7 +168,7 @@ class Syncing:
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of one process, with its own connection to the store."""
         sync = _FoldedSync(self._settings, self._settings.read_store(NAME), Metrics(self._settings), worker.clock)
-        sync._store._thread = _Connection(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a remote store
+        sync.store._thread = _Connection(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a remote store
         return StoreProcessors(sync, OutageReporter("read store sync"))
 
     def token(self, args: Sequence[Any]) -> bytes:

@@ -41,11 +41,6 @@ class StoredGroup(NamedTuple):
     silent_from_ms: int
     shorter_ms: int = 0
 
-    @property
-    def quiet_from_ms(self) -> int:
-        """Return the time as :attr:`.OpenGroup.quiet_from_ms` does."""
-        return self.silent_from_ms - self.shorter_ms
-
     def pack(self) -> bytes:
         """Encode the numbers as Redis stores them in :data:`INFO_FIELD`: a msgpack array.
 

@@ -61,13 +61,13 @@ class Reading:
         Raises:
             CursorError: The start is a cursor of another journal, or a time in the future.
         """
-        check_start(start, shards.journal, shards.now_ms())
+        check_start(start, shards.journal, shards.clock.now_ms())
         self._shards = shards
         self._keys = keys
         self._start = start
         self._from_floor = from_floor
         # A reader of the latest events must not receive old ones that are appended again after a loss of Redis.
-        self._since_ms = {"moment": start.since_ms, "latest": shards.now_ms()}.get(start.kind)
+        self._since_ms = {"moment": start.since_ms, "latest": shards.clock.now_ms()}.get(start.kind)
         self._positions: dict[int, ShardPosition] = {}
         self._is_begun = False
 

@@ -31,7 +31,7 @@ class SharedShards:
         self._scripts = JournalShardReader(JournalScripts(redis))
         self._app_id = settings.app_id
         self._journal = journal
-        self._clock = clock
+        self.clock = clock
         self._partitions, self._counted_ms = 0, 0
         self._fences: dict[int, int | None] = {}
         self._fences_ms = 0
@@ -44,9 +44,6 @@ class SharedShards:
     @property
     def is_by_record_key(self) -> bool:
         return self._journal.is_by_record_key
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
 
     async def scan(
         self, partition: int, keys: Sequence[bytes], position: ShardPosition
@@ -68,10 +65,10 @@ class SharedShards:
     async def partitions(self) -> int:
         """Return the number of partitions of the source, at most :data:`PARTITIONS_MS` old; 0 if partition 0 has no state."""
         async with self._asking:
-            if not self._partitions or self._clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
+            if not self._partitions or self.clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
                 status = await self.status(0)
                 self._partitions = 0 if status is None else max(1, status.partitions)
-                self._counted_ms = self._clock.monotonic_ms()
+                self._counted_ms = self.clock.monotonic_ms()
             return self._partitions
 
     async def ranges(self, partitions: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
@@ -94,7 +91,7 @@ class SharedShards:
     async def fences(self, partitions: Collection[int]) -> dict[int, int | None]:
         """Return the fence of each partition, at most :data:`SHARED_MS` old; None for a partition without state."""
         async with self._asking:
-            if not self._fences.keys() >= set(partitions) or self._clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
+            if not self._fences.keys() >= set(partitions) or self.clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
                 pipeline = self._redis.pipeline(transaction=False)
                 for number in partitions:
                     pipeline.hget(self._keys_of(number).meta, "fence")
@@ -102,7 +99,7 @@ class SharedShards:
                 self._fences = {
                     number: None if fence is None else int(fence) for number, fence in zip(partitions, found, strict=True)
                 }
-                self._fences_ms = self._clock.monotonic_ms()
+                self._fences_ms = self.clock.monotonic_ms()
             return self._fences
 
     def _keys_of(self, partition: int) -> JournalKeys:

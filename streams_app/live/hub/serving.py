@@ -24,7 +24,7 @@ from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
 from streams_app.live.hub.tokens import TokenVerifier
 from streams_app.process_exit import exit_after
-from streams_app.redis_access.client import connect, require_access
+from streams_app.redis_access.client import connect_briefly, require_access
 from streams_app.settings import RedisSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -104,13 +104,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
 
 def connect_hub(settings: RedisSettings) -> Redis:
     """Create a Redis client with short timeouts and no retries: after a failure, views are marked as behind until the next poll."""
-    return connect(
-        settings,
-        socket_connect_timeout=ANSWER_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
-        health_check_interval=0,
-        retries=0,
-    )
+    return connect_briefly(settings, ANSWER_SECONDS)
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim import Claim
-from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
+from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to, with_last_for_metadata
 from streams_app.delivery.log_continuity import Action, LogVerdict, Policy, StoredPosition, is_comparable
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import Processor, Processors
@@ -29,10 +29,6 @@ from streams_app.read_store.sync.traced import SyncOnce
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-RECENT_FINGERPRINTS: Final = 3
-"""Number of the newest fingerprints that the metadata of a commit always contains. Of older fingerprints it contains only a few,
-because its size is limited."""
 
 ACTIONS: Final = {
     LogVerdict.SAME: Action.CONTINUE,
@@ -56,7 +52,7 @@ class StoreProcessors(Processors):
         """``sync_once`` syncs a batch within a span; None means that batches are synced without a span."""
         self.sync = sync
         self._traced = sync_once
-        self._outages = outages
+        self.outages = outages
         self._turn = asyncio.Lock()
         self._busy: dict[TP, int] = {}
         self._active: StoreProcessor | None = None
@@ -92,13 +88,13 @@ class StoreProcessors(Processors):
                     finally:
                         self._active = None
             except CheckpointError:
-                self._outages.succeeded(processor)
+                self.outages.succeeded(processor)
                 raise
             except Exception as error:  # any error: the worker must continue to fold
-                wait_ms = self._outages.failed(error, processor)
+                wait_ms = self.outages.failed(error, processor)
                 logger.debug("read store not available, trying again", exc_info=error)
             else:
-                self._outages.succeeded(processor)
+                self.outages.succeeded(processor)
                 return result
             await asyncio.sleep(wait_ms / 1000)
 
@@ -115,10 +111,6 @@ class StoreProcessors(Processors):
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
         return self._active is processor
-
-    def forget(self, processor: StoreProcessor) -> None:
-        """Remove a processor from those that wait for the store, because it no longer needs the store."""
-        self._outages.forget(processor)
 
 
 class StoreProcessor(Processor):
@@ -150,7 +142,7 @@ class StoreProcessor(Processor):
             KafkaError, TimeoutError: Kafka does not answer; the caller must repeat the claim.
         """
         self._topic_id = claim.topic_id
-        checkpoints = await self._processors.run_in_turn(self, self._sync.checkpoints)
+        checkpoints = await self._processors.run_in_turn(self, self._sync.store.checkpoints)
         check_format(self._sync.store_name, checkpoints, self._tp)
         stored = checkpoints.get(self._tp)
         start, other_from = claim.log_bounds.begin, None
@@ -190,7 +182,7 @@ class StoreProcessor(Processor):
                 await asyncio.wait({self._task}, timeout=seconds)
             await cancel_all({self._task})
         self._processors.syncing(self._tp, None)
-        self._processors.forget(self)
+        self._processors.outages.forget(self)
 
     async def _sync_forever(self, claim: Claim) -> None:
         try:
@@ -208,7 +200,7 @@ class StoreProcessor(Processor):
 
     async def _check_checkpoint(self) -> None:
         """Check the stored checkpoint while there are no new records, so that a restored store is noticed."""
-        stored = (await self._processors.run_in_turn(self, self._sync.checkpoints)).get(self._tp)
+        stored = (await self._processors.run_in_turn(self, self._sync.store.checkpoints)).get(self._tp)
         if stored != self._stored:
             raise CheckpointError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
 
@@ -225,8 +217,7 @@ class StoreProcessor(Processor):
                 claim.on_progress()
                 if self._is_over:
                     return
-            if not self._read or self._read[-1].offset < records[-1].offset:
-                self._read = thinned(followed_by(self._read, records[-1]), near=RECENT_FINGERPRINTS, spread=1)
+            self._read = with_last_for_metadata(self._read, records)
         self._processors.syncing(self._tp, None)
         # A range without records advances the commit, too; the checkpoint of the store follows with the next record.
         self._next = batch.end

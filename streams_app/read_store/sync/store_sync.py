@@ -73,8 +73,8 @@ class StoreSync:
         self.store_name = store.name
         self._source = CurrentValues(store, clock)
         self._absent = AbsentValues()
-        self._store = open_store(store)
-        self._writer = BatchWriter(self._store, store, clock)
+        self.store = open_store(store)
+        self._writer = BatchWriter(self.store, store, clock)
         self._dead_letters = StoreDeadLetterWriter(settings, store, metrics, clock)
         self._metrics = metrics
         self._clock = clock
@@ -88,9 +88,6 @@ class StoreSync:
         """Output topics of the folds with which the store is kept in sync."""
         return tuple(self._expected)
 
-    async def checkpoints(self) -> dict[TP, int]:
-        return await self._store.checkpoints()
-
     async def set_checkpoint(self, tp: TP, offset: int, other_from: int | None = None) -> None:
         """Set the checkpoint of a partition in the store, and forget its acknowledged dead letters.
 
@@ -99,10 +96,10 @@ class StoreSync:
             other_from: Offset from which the log differs from the one that was read before. Records from this offset on count as
                 newer than the last reset of their fold. None means that the log does not differ.
         """
-        former_end = (await self._store.checkpoints()).get(former_end_of(tp), 0)
+        former_end = (await self.store.checkpoints()).get(former_end_of(tp), 0)
         if other_from is not None and other_from < former_end:
-            await self._store.set_checkpoint(former_end_of(tp), other_from, self._clock.now_ms())
-        await self._store.set_checkpoint(tp, offset, self._clock.now_ms())
+            await self.store.set_checkpoint(former_end_of(tp), other_from, self._clock.now_ms())
+        await self.store.set_checkpoint(tp, offset, self._clock.now_ms())
         self._dead_letters.forget_below(tp)
 
     def count_removed_records(self, records: int) -> None:
@@ -180,16 +177,16 @@ class StoreSync:
             kept = as_not_storable(read, unstorable, failed)
         else:
             here = replays_of(self._dead_letters.topic)
-            stands = (await self._store.checkpoints()).get(here)
+            stands = (await self.store.checkpoints()).get(here)
             if stands is None:
                 stands = 0
-                await self._store.set_checkpoint(here, stands, self._clock.now_ms())
+                await self.store.set_checkpoint(here, stands, self._clock.now_ms())
             await self._apply(CheckpointStep(here, stands, stands + 1), read, current, failed, keep)
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
         """Return, by output topic, the time at which its fold was last reset, in ms of the wall clock; 0 if it was never reset."""
-        checkpoints = await self._store.checkpoints()
+        checkpoints = await self.store.checkpoints()
         return {topic: checkpoints.get(reset_of(expected.fold), 0) for topic, expected in self._expected.items()}
 
     @property
@@ -202,7 +199,7 @@ class StoreSync:
 
     async def close(self) -> None:
         await self._source.close()
-        await self._store.close()
+        await self.store.close()
         await self._dead_letters.close()
 
     @property
@@ -239,7 +236,7 @@ class StoreSync:
         self._observe_absent(current)
         gone = list(dict.fromkeys(change.cell[:2] for change in current if change.is_group_gone))
         if gone:
-            current = with_the_rest(current, [cell for cell in await self._store.names(gone) if cell not in failed])
+            current = with_the_rest(current, [cell for cell in await self.store.names(gone) if cell not in failed])
         return current, {change.key: failed[change.cell] for change in asked if change.cell in failed}
 
     def _observe_absent(self, current: Sequence[CellChange]) -> None:
@@ -257,7 +254,7 @@ class StoreSync:
         """Return, for each cell, the newest change that the store can hold; add newer changes that it rejects to ``unstorable``."""
         while True:
             newest_left = newest(change for change in current if change.key not in unstorable)
-            found = {change.key: why for change in newest_left if (why := self._store.rejection(change))}
+            found = {change.key: why for change in newest_left if (why := self.store.rejection(change))}
             if not found:
                 return newest_left
             unstorable |= found

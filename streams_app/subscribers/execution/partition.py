@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.batch import TP
 from streams_app.delivery.claim import Claim
-from streams_app.delivery.fingerprints import Fingerprint, followed_by, thinned
+from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import OffsetsAbove, OffsetTracker
-
-NEAR_FINGERPRINTS: Final = 3
-"""The metadata of a commit contains the fingerprints of this many newest records, and those of a few older ones."""
 
 
 class SubscriberPartition:
@@ -27,6 +23,7 @@ class SubscriberPartition:
         claim: The claim; not set before :meth:`restore`.
         tracker: Which offsets are finished; not set before :meth:`restore`.
         is_claimed: Whether :meth:`restore` was called.
+        read: Fingerprints of records that were read, for the metadata of commits.
         is_revoked: Whether the partition is being released, so that no attempt may start any more.
         unwritten_ids: Offset and id of each event whose id Redis has lost, until the id is written back.
         start_limit: Maximum number of events that the guarantee lets start together. 0 lets none start; None means no limit.
@@ -44,20 +41,15 @@ class SubscriberPartition:
         self.is_claimed = self.is_revoked = False
         self.unwritten_ids: list[tuple[int, str]] = []
         self.start_limit: int | None = None
-        self._read: tuple[Fingerprint, ...] = ()
+        self.read: tuple[Fingerprint, ...] = ()
 
     def restore(self, claim: Claim, tracker: OffsetTracker, read: tuple[Fingerprint, ...]) -> None:
         """Set what was restored from the commit of the claim."""
-        self.claim, self.tracker, self._read = claim, tracker, read
+        self.claim, self.tracker, self.read = claim, tracker, read
         self.is_claimed = True
 
-    def add_fingerprint(self, batch: Batch) -> None:
-        records = batch.records
-        if records and (not self._read or self._read[-1].offset < records[-1].offset):
-            self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
-
     def offset_metadata(self, above: OffsetsAbove) -> OffsetMetadata:
-        return OffsetMetadata(self.claim.topic_id, above, self._read)
+        return OffsetMetadata(self.claim.topic_id, above, self.read)
 
     def position(self, low: int, metadata: str) -> OffsetAndMetadata:
         self.metadata_bytes = len(metadata)

@@ -221,7 +221,7 @@ class AtLeastOnceGuarantee(Guarantee):
         self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def finish(self, offsets: Sequence[int]) -> None:
-        self._partition.tracker.finish_all(offsets)
+        self._partition.tracker.finish(offsets)
         self._log.drop(offsets)
 
     # ---- progress

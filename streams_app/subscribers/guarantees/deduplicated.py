@@ -150,7 +150,7 @@ class DeduplicatedGuarantee(Guarantee):
 
     async def _on_recorded(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
         """Return the attempts that may start: all of them or, for at most once, those that a commit lists as begun."""
-        self._partition.tracker.begin_all([attempt.in_flight_event.record.offset for attempt in attempts])
+        self._partition.tracker.begin([attempt.in_flight_event.record.offset for attempt in attempts])
         return attempts if self._commits is None else await self._commits.commit_begun(attempts)
 
     # ---- the end of events
@@ -190,7 +190,7 @@ class DeduplicatedGuarantee(Guarantee):
         self._log.keep(event.offset, AttemptEntry(event.attempts, event.crash_count, event.due_ms))
 
     def finish(self, offsets: Sequence[int]) -> None:
-        self._partition.tracker.finish_all(offsets)
+        self._partition.tracker.finish(offsets)
         self._log.drop(offsets)
 
     # ---- progress

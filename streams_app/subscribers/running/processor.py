@@ -15,6 +15,7 @@ from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim import Claim
+from streams_app.delivery.fingerprints import with_last_for_metadata
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import Processor
 from streams_app.delivery.tasks import run
@@ -108,8 +109,8 @@ class SubscriberProcessor(Processor):
     def deliver(self, batch: Batch) -> None:
         partition = self._partition
         self._guarantee.on_batch(batch)
-        partition.add_fingerprint(batch)
         records = batch.records
+        partition.read = with_last_for_metadata(partition.read, records)
         offsets = partition.tracker.cover(batch.begin, batch.end, [record.offset for record in records])
         if len(offsets) < len(records):
             wanted = set(offsets)
@@ -136,7 +137,7 @@ class SubscriberProcessor(Processor):
             event.is_interrupted = event.offset in self._interrupted
             if event.is_interrupted:
                 # Marked as begun, so that the metadata lists it as finished after its dead letter, and no later owner begins it.
-                self._partition.tracker.begin(event.offset)
+                self._partition.tracker.begin([event.offset])
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
         return self._guarantee.position_to_commit() if self._partition.is_claimed else None

@@ -104,10 +104,7 @@ class OffsetTracker:
         """Return whether an offset is finished; False also if its state is unknown."""
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
-    def begin(self, offset: int) -> bool:
-        return self.begin_all((offset,)) == [offset]
-
-    def begin_all(self, offsets: Iterable[int]) -> list[int]:
+    def begin(self, offsets: Iterable[int]) -> list[int]:
         """Mark offsets as begun, and return those that were marked. Offsets that were not read or were finished are ignored."""
         begun = [offset for offset in offsets if offset in self._unfinished]
         self._begun.update(begun)
@@ -118,10 +115,7 @@ class OffsetTracker:
         if offset in self._unfinished:
             self._begun.discard(offset)
 
-    def finish(self, offset: int) -> bool:
-        return self.finish_all((offset,)) == [offset]
-
-    def finish_all(self, offsets: Iterable[int]) -> list[int]:
+    def finish(self, offsets: Iterable[int]) -> list[int]:
         """Mark offsets as finished, and return those that were marked. Offsets that were not read or were finished are ignored."""
         unfinished = self._unfinished
         # All values are None: a missing offset returns the default, which is not None.

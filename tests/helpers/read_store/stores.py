@@ -57,7 +57,7 @@ async def retry_while_locked(call: Callable[[], Awaitable[T]]) -> T:
 
 async def sync_on(sync: StoreSync, records: Sequence[OutputRecord], to: int, tp: TP = P0) -> SyncResult:
     """Run one sync from the store's progress."""
-    return await sync.sync_once(CheckpointStep(tp, (await sync.checkpoints()).get(tp), to), records)
+    return await sync.sync_once(CheckpointStep(tp, (await sync.store.checkpoints()).get(tp), to), records)
 
 
 class StoreHarness(ABC):

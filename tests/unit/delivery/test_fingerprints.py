@@ -9,6 +9,7 @@ import pytest
 
 from streams_app.delivery.fingerprints import (
     GONE,
+    METADATA_NEAR,
     OTHER,
     Fingerprint,
     checksum_of,
@@ -17,6 +18,8 @@ from streams_app.delivery.fingerprints import (
     of_text,
     thinned,
     to_text,
+    with_last,
+    with_last_for_metadata,
 )
 
 
@@ -95,3 +98,20 @@ def test_fingerprints_survive_conversion_to_text() -> None:
 )
 def test_checksum_depends_on_everything_a_producer_sets(other: Any) -> None:
     assert checksum_of(record(1)) != checksum_of(other)
+
+
+def test_fingerprint_of_the_last_record_is_added_only_if_it_is_newer() -> None:
+    kept = read(10)
+
+    assert [9, 12] == [one.offset for one in with_last(kept, [record(11), record(12)])[-2:]]
+    assert (kept, kept) == (with_last(kept, [record(8), record(9)]), with_last(kept, []))
+
+
+def test_metadata_contains_the_newest_fingerprints_and_fewer_older_ones() -> None:
+    kept = whole = read(1)
+    for offset in range(1, 200):
+        whole, kept = with_last(whole, [record(offset)]), with_last_for_metadata(kept, [record(offset)])
+
+    assert [196, 197, 198, 199] == [one.offset for one in kept[-METADATA_NEAR - 1 :]]
+    assert len(kept) < len(whole)
+    assert kept is with_last_for_metadata(kept, [record(199)])

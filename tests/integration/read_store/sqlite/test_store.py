@@ -176,7 +176,7 @@ async def test_sync_writes_the_source_values_of_the_changed_names_only(begin: Ca
     assert SyncResult(3, 0, 3, 3, 0, 0, 3) == result
     assert [("a", "absent", None, 1, 50), ("a", "likes", 7, 1, 50), ("b", "likes", 9, 2, 50)] == cells(path)
     assert [3, 0, 0] == worker.counted()
-    assert {P0: 3} == await worker.sync.checkpoints()
+    assert {P0: 3} == await worker.sync.store.checkpoints()
 
 
 async def test_carried_values_out_of_order_never_overwrite_a_newer_cell(begin: Callable[[str], Run], path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_unavailable_source_does_not_change_store_or_progress(
     with pytest.raises(TryAgainError, match=r"source .*the file does not exist"):
         await sync_on(worker.sync, [folded(0, ["likes"])], 1)
 
-    assert ([], {}) == (cells(path), await worker.sync.checkpoints())
+    assert ([], {}) == (cells(path), await worker.sync.store.checkpoints())
 
     await asyncio.to_thread(hidden.rename, write_db)
 

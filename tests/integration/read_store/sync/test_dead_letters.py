@@ -121,7 +121,7 @@ async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(reading: D
     for _ in range(3):
         with pytest.raises(TryAgainError, match="read-store init"):
             await sync.sync_once(step, records)
-    await sync._store.initialise()
+    await sync.store.initialise()
     await sync.sync_once(step, records)
     await sync.sync_once(step._replace(after=1, to=2), [Raw(1, key=b"g", value=b"the last")])
     await sync.close()
@@ -132,15 +132,15 @@ async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(reading: D
 async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_written(reading: DeadLetterReading) -> None:
     settings = reading.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
-    await sync._store.initialise()
-    apply = sync._store.apply
+    await sync.store.initialise()
+    apply = sync.store.apply
 
     async def numbers_only(changes: list[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         if wrong := {change.cell: "is a text" for change in changes if isinstance(change.value, str)}:
             raise NotStorableError(wrong)
         return await apply(changes, step, now_ms)
 
-    sync._store.apply = numbers_only  # type: ignore[method-assign,assignment]  # a column of numbers only
+    sync.store.apply = numbers_only  # type: ignore[method-assign,assignment]  # a column of numbers only
     record = Raw(0, key=b"g", value=folded({"likes": 1, "shares": "x"}))
     result = await sync.sync_once(CheckpointStep(P0._replace(topic=reading.topic), None, 1), [record])
     await sync.close()

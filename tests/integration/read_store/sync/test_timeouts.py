@@ -90,7 +90,7 @@ async def advance(sync: StoreSync, records: Sequence[Raw], to: int) -> int:
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
-                stands = (await sync.checkpoints()).get(P0)
+                stands = (await sync.store.checkpoints()).get(P0)
                 if stands == to:
                     return failures
                 await sync.sync_once(CheckpointStep(P0, stands, to), [one for one in records if one.offset >= (stands or 0)])

@@ -123,7 +123,7 @@ class Store:
             return {name for (name,) in connection.execute("SELECT name FROM cells")}
 
     async def checkpoint(self, tp: TP = P0) -> int | None:
-        return (await self.sync.checkpoints()).get(tp)
+        return (await self.sync.store.checkpoints()).get(tp)
 
     async def reaches(self, processor: StoreProcessor, offset: int) -> None:
         async def is_there() -> bool:
@@ -137,7 +137,7 @@ class Store:
 async def opened(folder: Path) -> AsyncIterator[Store]:
     """Yield a store with its tables, and close it at the end."""
     opened = Store(folder)
-    await opened.sync._store.initialise()
+    await opened.sync.store.initialise()
     yield opened
     for processor in opened.made:
         await processor.revoke(0)

@@ -119,7 +119,7 @@ async def test_former_end_changes_only_for_another_log(
     store: Store, former_end: int, claim: Claim, expected: tuple[int, int]
 ) -> None:
     await store.sync.set_checkpoint(P0, 60)
-    await store.sync._store.set_checkpoint(former_end_of(P0), former_end, 1)
+    await store.sync.store.set_checkpoint(former_end_of(P0), former_end, 1)
     start = await store.processor().claim(claim)
 
     assert expected == (start, await store.checkpoint(former_end_of(P0)))

@@ -43,13 +43,13 @@ async def test_range_is_synced_in_order_and_its_end_becomes_offset_and_progress(
 async def test_step_stores_the_first_offset_it_has_not_written(store: Store) -> None:
     processor = store.processor()
     seen: list[int] = []
-    apply = store.sync._store.apply
+    apply = store.sync.store.apply
 
     async def recorded(changes: object, step: CheckpointStep, now_ms: int) -> object:
         seen.append(step.to)
         return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
 
-    store.sync._store.apply = recorded  # type: ignore[method-assign,assignment]  # to observe every step
+    store.sync.store.apply = recorded  # type: ignore[method-assign,assignment]  # to observe every step
     await processor.claim(claim_of())
     processor.deliver(batch_of(range(10, 10 + MAX_RECORDS + 1), end=900))
     await store.reaches(processor, 900)
@@ -81,7 +81,7 @@ async def test_unavailable_store_is_awaited_and_reported_once_and_nothing_is_ski
         writer.execute("BEGIN IMMEDIATE")
         first.deliver(batch_of(range(3)))
         second.deliver(batch_of(range(5, 9), tp=P1))
-        await wait_until(lambda: len(store.processors._outages._waiting) == 2, LIMIT_SECONDS, "both have tried")
+        await wait_until(lambda: len(store.processors.outages._waiting) == 2, LIMIT_SECONDS, "both have tried")
         in_flight = first.in_flight, second.in_flight
         writer.execute("ROLLBACK")
     await store.reaches(first, 3)
@@ -178,7 +178,7 @@ async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> N
             await processor.revoke(0.1)
 
     assert OffsetAndMetadata(0) == await processor.position_to_commit()
-    assert {} == store.processors._outages._waiting
+    assert {} == store.processors.outages._waiting
 
 
 async def test_release_of_one_partition_does_not_interrupt_writes_of_another(store: Store) -> None:

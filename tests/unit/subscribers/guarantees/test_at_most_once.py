@@ -32,7 +32,7 @@ def begun_partition(commit_now: AsyncMock) -> tuple[SubscriberPartition, list[At
     partition.restore(claim, tracker, ())
     # Gaps between the offsets, so that each begun event needs room in the metadata.
     offsets = [3 * number for number in range(EVENTS)]
-    tracker.begin_all(tracker.cover(0, 3 * EVENTS, offsets))
+    tracker.begin(tracker.cover(0, 3 * EVENTS, offsets))
     return partition, [Attempt(None, InFlightEvent(SimpleNamespace(offset=offset), 0)) for offset in offsets]
 
 

@@ -46,8 +46,8 @@ def test_interval_set_holds_added_offsets_not_below_the_dropped_ones(added: list
 def test_watermark_stays_at_the_oldest_unfinished_offset() -> None:
     window = OffsetTracker(FIRST)
     read(window, 7, 8, 9)
-    window.finish(8)
-    window.finish(9)
+    window.finish([8])
+    window.finish([9])
 
     assert (7, OffsetsAbove((Interval(8, 10),))) == (window.low, window.above())
 
@@ -57,7 +57,7 @@ def test_skipped_offsets_do_not_hold_back_the_watermark() -> None:
 
     assert [9] == window.cover(FIRST, 20, [9])
     assert 9 == window.low
-    assert window.finish(9)
+    assert window.finish([9])
     assert 20 == window.low
 
 
@@ -84,25 +84,25 @@ def test_result_counts_once() -> None:
     window = OffsetTracker(FIRST)
     read(window, 7)
 
-    assert [True, False] == [window.finish(7), window.finish(7)]
+    assert [[7], []] == [window.finish([7]), window.finish([7])]
 
 
-def test_finish_all_finishes_only_unfinished_offsets() -> None:
+def test_only_unfinished_offsets_are_finished() -> None:
     window = OffsetTracker(7)
     window.cover(7, 11, [7, 9, 10])
-    window.begin(9)
-    window.finish(10)
+    window.begin([9])
+    window.finish([10])
 
-    assert [9, 7] == window.finish_all([9, 8, 7, 10])
+    assert [9, 7] == window.finish([9, 8, 7, 10])
     assert (11, set()) == (window.low, set(window.begun))
 
 
 def test_finished_offset_does_not_begin() -> None:
     window = OffsetTracker(FIRST)
     read(window, 7)
-    window.finish(7)
+    window.finish([7])
 
-    assert not window.begin(7)
+    assert not window.begin([7])
     assert [] == list(window.begun)
 
 
@@ -123,7 +123,7 @@ def test_metadata_beyond_the_reader_is_preserved() -> None:
 def test_watermark_passes_offsets_finished_in_the_metadata() -> None:
     window = OffsetTracker(FIRST, OffsetsAbove((Interval(8, 11),)))
     read(window, 7)
-    window.finish(7)
+    window.finish([7])
 
     assert (11, OffsetsAbove()) == (window.low, window.above())
 
@@ -157,7 +157,7 @@ def test_started_event_whose_record_is_gone_is_finished() -> None:
 def test_deferred_offset_has_not_begun() -> None:
     window = OffsetTracker(FIRST)
     read(window, 7)
-    window.begin(7)
+    window.begin([7])
     window.put_off(7)
 
     assert (7, OffsetsAbove()) == (window.low, window.above())
@@ -167,9 +167,9 @@ def test_required_metadata_has_started_offsets_and_those_of_the_former_metadata(
     window = OffsetTracker(FIRST, OffsetsAbove((Interval(14, 16),)))
     read(window, 7, 8, 9, 10, 14)
     for offset in (8, 10):
-        window.begin(offset)
+        window.begin([offset])
     for offset in (8, 9):
-        window.finish(offset)
+        window.finish([offset])
 
     assert OffsetsAbove((Interval(8, 9), Interval(14, 16)), (10,)) == window.required()
 
@@ -200,7 +200,7 @@ class Consumer:
     def begin(self) -> None:
         for offset in sorted(self.waiting - set(self.window.begun))[: 1 + self.draw(3)]:
             self.waiting.discard(offset)
-            assert self.window.begin(offset)
+            assert self.window.begin([offset])
             self.commit()
             self.begins.append(offset)
             self.running.add(offset)
@@ -210,7 +210,7 @@ class Consumer:
         at_hand = sorted(self.running | (self.waiting & set(self.window.begun)))
         if at_hand:
             offset = at_hand[self.draw(len(at_hand) - 1)]
-            assert self.window.finish(offset)
+            assert self.window.finish([offset])
             self.running.discard(offset)
             self.waiting.discard(offset)
             self.finished.add(offset)
@@ -250,11 +250,10 @@ def test_events_are_neither_repeated_nor_skipped_in_any_schedule(
 def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begun: set[int]) -> None:
     window = OffsetTracker(0)
     read(window, *range(61))
-    for offset in begun:
-        window.begin(offset)
+    window.begin(begun)
     sizes = [len(encoded(window.low, OffsetMetadata("", window.required())))]
     for offset in data.draw(st.permutations(range(61))):
-        window.finish(offset)
+        window.finish([offset])
         sizes.append(len(encoded(window.low, OffsetMetadata("", window.required()))))
 
     assert sorted(sizes, reverse=True) == sizes
@@ -264,8 +263,7 @@ def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begu
 def test_truncated_metadata_omits_the_highest_offsets_and_invents_nothing(finished: set[int], max_bytes: int) -> None:
     window = OffsetTracker(0)
     read(window, *range(2_001))
-    for offset in finished:
-        window.finish(offset)
+    window.finish(finished)
     whole = OffsetMetadata("", window.above())
     text = fitted(0, whole, max_bytes)
     found = decoded(text, 0, 2_001)
