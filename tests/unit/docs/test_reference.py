@@ -145,6 +145,16 @@ def test_every_broken_variant_named_in_internals_exists() -> None:
     assert [] == [name for name in documented if f'"{name}",' not in sources]
 
 
+def test_every_file_and_proof_of_a_mechanism_exists() -> None:
+    page, heading = ROOT / "docs" / "internals.md", "column is a broken variant, or a test that fails without the mechanism."
+    files, proofs = (columns(page, heading, column) for column in (4, 5))
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
+
+    assert [] == [cell for cell in (*files, *proofs) if not quoted([cell])]
+    assert [] == [name for name in quoted(files) if not (ROOT / "streams_app" / name).is_file()]
+    assert [] == [name for name in quoted(proofs) if f"def {name}(" not in sources and f'"{name}",' not in sources]
+
+
 def test_internals_lists_the_folders_in_import_order() -> None:
     text = (ROOT / "docs" / "internals.md").read_text("utf-8")
     (sentence,) = re.findall(r"those before it: (.*?)\.\s+Files\s+below", text, re.DOTALL)
