@@ -139,5 +139,8 @@ def explanation(reader: str, stored: StoredPosition, log: PresentLog, verdict: L
         return f"is another log than the one that {reader} has read", recreated
     if verdict in (LogVerdict.UNCOMPARED, LogVerdict.UNIDENTIFIED):
         return f"may be another log than the one that {reader} has read", "it has ended below the position of the client"
-    why = recreated if verdict is LogVerdict.RECREATED else "the broker has lost events"
+    lost = "the broker has lost events"
+    if verdict is LogVerdict.SHORTER and not (stored.topic_id and log.topic_id):
+        lost = f"{lost}, or {recreated}"
+    why = recreated if verdict is LogVerdict.RECREATED else lost
     return f"ends at offset {log.end}, but {reader} has read up to offset {stored.read_to - 1}", why

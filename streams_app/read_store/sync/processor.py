@@ -35,11 +35,11 @@ ACTIONS: Final = {
     LogVerdict.RECREATED: Action.RESTART,
     LogVerdict.TRUNCATED: Action.REREAD,
     LogVerdict.WENT_BACK: Action.RESTART,
-    LogVerdict.SHORTER: Action.CONTINUE,
+    LogVerdict.SHORTER: Action.RESTART,
     LogVerdict.UNCOMPARED: Action.RESTART,
     LogVerdict.UNIDENTIFIED: Action.RESTART,
 }
-"""Versions make it harmless to read too much again."""
+"""Versions make it harmless to read too much again. If Kafka has deleted the commit with its topic, only the end shows that."""
 
 CHECK_SECONDS: Final = 10.0
 """Interval at which a partition without new records checks the stored checkpoint."""

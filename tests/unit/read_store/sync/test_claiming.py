@@ -28,7 +28,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         (5, claim_of(position=OffsetAndMetadata(9)), 5),
         (9, claim_of(position=OffsetAndMetadata(5)), 9),
         (5, claim_of(begin=8), 8),
-        (50, claim_of(end=20), 50),
+        (50, claim_of(end=20), 0),
         (50, claim_of(end=20, was_reset=True), 0),
         (5, claim_of(end=20, was_reset=True), 0),
         (5, claim_of(position=OffsetAndMetadata(5, "old"), topic_id="new"), 0),
