@@ -105,7 +105,7 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         None in these cases:
 
         - Redis has no position, as at the first start.
-        - The position is beyond the end of the log: the broker has lost the log and the commits together.
+        - The position is beyond the end of the log, and not known to be of this topic: topic and commits were deleted together.
         - The subscriber may run events twice, its initial offset is the start of the log, and one of two faults occurs: Redis does
           not answer, or the topic has an id but the position has no valid metadata. No event is lost, but some may run twice.
 
@@ -121,10 +121,14 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
         if may_begin_anew:
             return None
         raise
-    if position is None or position.offset > claim.log_bounds.end:
+    if position is None:
+        return None
+    metadata = decoded(position.metadata, position.offset, NO_OFFSET)
+    is_same_topic = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
+    if position.offset > claim.log_bounds.end and not is_same_topic:
         return None
     # Kafka also removes the commits of a deleted topic: without metadata, the position may be that of the former log.
-    if may_begin_anew and claim.topic_id and decoded(position.metadata, position.offset, NO_OFFSET) is None:
+    if may_begin_anew and claim.topic_id and metadata is None:
         return None
     logger.warning(
         "the consumer group has no commit, continuing at the position in redis subscriber=%s source=%s offset=%d",

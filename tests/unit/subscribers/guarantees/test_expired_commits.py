@@ -129,3 +129,18 @@ def test_state_of_another_log_is_not_resumed(idempotent: Any) -> None:
             kit.rebalance()
 
     assert BEFORE == calls
+
+
+@GOES_ON
+def test_events_in_place_of_lost_ones_run_if_the_broker_has_lost_the_commits_as_well(idempotent: Any) -> None:
+    """The log ends below the position in Redis: with ``latest``, a first start would skip what it has."""
+    calls: list[str] = []
+    with after_absence(calls, idempotent=idempotent, start="latest") as (kit, _):
+        expire(kit)
+        (log,) = (log for topic, log in kit._workers.broker._logs.items() if topic == paid.key)
+        del log[1:]
+        kit.publish(paid, Paid("new"))
+        kit.rebalance()
+        kit.advance("10s")
+
+    assert [*BEFORE, "new"] == calls
