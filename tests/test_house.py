@@ -16,6 +16,7 @@ from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.live.store.view_store import LiveScripts
 from streams_app.settings.databases import DATABASES
 from streams_app.subscribers.state.store import SubscriberScripts
+from tests.checkout import ratchets
 from tests.checkout.imports import ROOT, imported, module_of, modules_in, tree_of
 
 PACKAGE = ROOT / "streams_app"
@@ -226,6 +227,63 @@ def test_short_module_with_one_importer_says_why_it_stands_alone() -> None:
     }
 
     assert STANDS_ALONE.keys() == found
+
+
+RATCHETS = ratchets.found()
+
+
+@pytest.mark.parametrize("name", RATCHETS)
+def test_ratchet_stands_at_its_limit(name: str) -> None:
+    assert not (what_to_do := ratchets.verdict(name, ratchets.LIMITS[name], RATCHETS[name])), what_to_do
+
+
+@pytest.mark.parametrize(("limit", "words"), [(1, "at most 1 are allowed"), (3, "lower the limit"), (2, "")])
+def test_ratchet_says_what_to_do_if_its_count_rises_or_falls(limit: int, words: str) -> None:
+    assert words in ratchets.verdict("scatter", limit, ["live in cli", "live in worker"])
+    assert bool(words) == bool(ratchets.verdict("scatter", limit, ["live in cli", "live in worker"]))
+
+
+FORWARDERS = """
+class Writer(Protocol):
+    async def write(self, text, *, limit):
+        "Write."
+        return await self._file.write(text, limit=limit)
+
+    def flush(self):
+        self._files.main.flush()
+
+    def send(self, text):
+        return self._file.send(text.strip())
+
+    def write_all(self, texts):
+        return self._file.write(texts)
+
+    def close(self):
+        self._file.close()
+
+class Connection(asyncio.Protocol):
+    def pause_writing(self):
+        self._handler.pause_writing()
+"""
+
+
+def test_forwarder_calls_the_same_method_of_a_member_with_the_same_arguments() -> None:
+    assert ["Writer.write", "Writer.flush"] == list(ratchets.forwarders(ast.parse(FORWARDERS)))
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [
+        ("streams_app.settings.JournalSettings", "journal"),
+        ("streams_app.settings.read_stores.Name", "read_store"),
+        ("streams_app.subscribers.state.keys", "subscribers"),
+        ("streams_app.settings.LiveView", "live"),
+        ("streams_app.delivery.delivered", None),
+        ("asyncio.live", None),
+    ],
+)
+def test_scatter_counts_the_components_that_imports_name(name: str, component: str | None) -> None:
+    assert {component} - {None} == ratchets.components_in({name})
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
