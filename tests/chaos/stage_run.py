@@ -47,11 +47,7 @@ async def together(*steps: Coroutine[Any, Any, Any]) -> None:
 def possible_faults(kinds: Sequence[type[Subject]], options: Options) -> list[str]:
     """Return the names of the faults of the stage and of these subjects."""
     own = [name for kind in kinds for name in kind.own_faults]
-    of_stage = available(is_apache=options.kafka != "embedded", topology=options.topology)
-    others = [kind for kind in kinds if kind is not Folds]
-    if len(others) == 1 and others[0].noticed is not None and options.topology == "single":
-        of_stage = [name for name in of_stage if name in others[0].noticed]
-    return [*of_stage, *own]
+    return [*available(is_apache=options.kafka != "embedded", topology=options.topology), *own]
 
 
 class StageRun(Run):
@@ -157,13 +153,22 @@ class StageRun(Run):
 
     def _possible(self) -> list[str]:
         """Return the names of the faults that this run may cause, own ones of the subjects first."""
-        names = list(self.duration.faults) or possible_faults([type(subject) for subject in self.subjects], self.options)
+        names = list(self.duration.faults) or self._noticed(
+            possible_faults([type(subject) for subject in self.subjects], self.options)
+        )
         # Half of the runs keep Redis's data, so that the guarantees that hold only then are judged, too.
         # A failover by Sentinel never keeps all of it.
         if self.seed % 2 and not isinstance(self.stage, SentinelStage):
             losing = LOSING.union(*(subject.losing for subject in self.subjects))
             names = [name for name in names if name not in losing] or names
         return names
+
+    def _noticed(self, names: list[str]) -> list[str]:
+        """Leave out the faults that the only named subject does not notice."""
+        alone = self.subjects[-1]
+        if len(self.subjects) > 2 or alone.noticed is None or self.options.topology != "single":
+            return names
+        return [name for name in names if name in alone.noticed or name in alone.own_faults]
 
     async def disturb(self) -> None:
         """Cause the faults of the schedule, each at its time, or later if the previous one lasts longer."""
