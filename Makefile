@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test lint docs bench bench-journal bench-live chaos clean
+.PHONY: install help demo check hook test nightly lint docs bench bench-journal bench-live chaos clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -27,10 +27,11 @@ demo: install ## a storm of events becomes a trickle of records, then a check th
 
 # make test ARGS="-k marks"; most tests wait for processes and servers, so four at once suit two cores.
 # Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch) and the simulation in
-# tests/simulation. CI runs both.
+# tests/simulation. make test SELECTION= runs them, too, and CI those of them that a change reaches.
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
+SELECTION := --ignore=tests/simulation -m "not long"
 test: install ## sets up and passes the tests
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --ignore=tests/simulation -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal $(SELECTION) $(ARGS)
 
 # make check BASE=origin/main, for a change of several commits
 BASE := HEAD
@@ -41,6 +42,9 @@ check: lint ## within a minute, before each commit: lint, the rules of the house
 hook: ## runs `make check` before each commit of this checkout
 	@printf '#!/bin/sh\nexec make check\n' > "$$(git rev-parse --git-path hooks/pre-commit)"
 	@chmod +x "$$(git rev-parse --git-path hooks/pre-commit)"
+
+nightly: ## CI without the choice of tests: all that are long, on all servers, and all of the simulation, which takes hours
+	@bash .ci/run nightly
 
 lint: install ## ruff and mypy
 	@$(BIN)/ruff check .

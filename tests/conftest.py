@@ -3,8 +3,9 @@
 ``STREAMS_APP_TEST_KAFKA``: ``embedded`` (default), ``apache``, or ``host:port`` of one that runs.
 ``STREAMS_APP_TEST_REDIS``: ``embedded`` (default: Valkey), ``redis`` (Redis 7), or a ``redis://`` URL.
 If a server is not available, its tests are skipped with the reason; with ``CI=true`` they fail.
-``STREAMS_APP_TEST_SHARE``: ``1/3`` leaves out two thirds of the tests that neither need Apache Kafka or Redis 7 nor are ``long``.
-``STREAMS_APP_TEST_LONG_SHARE``: the same for those that are ``long``.
+``STREAMS_APP_TEST_AT_MOST``: ``long=60 simulation=40`` runs at most so many tests that are ``long`` or a simulation: those nearest
+to the change that the file ``STREAMS_APP_TEST_REACHED`` describes. ``short`` limits all others, but those marked
+``apache`` or ``redis7``.
 ``STREAMS_APP_TEST_EXAMPLES``: ``quick`` or ``thorough``, of each property; ``thorough`` with ``CI=true``.
 """
 
@@ -18,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
-from zlib import crc32
 
 import asyncpg
 import hypothesis
@@ -29,6 +29,8 @@ import redis.asyncio
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
 from streams_app.health.status import Status
+from tests.checkout.choice import Candidate, Reached, chosen, limits_of
+from tests.checkout.imports import ROOT
 from tests.helpers.waiting import wait_until_sync
 from tests.helpers.worker import fork_server
 from tests.servers import prometheus
@@ -45,8 +47,7 @@ if TYPE_CHECKING:
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
-SHARE = os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1"
-LONG_SHARE = os.environ.get("STREAMS_APP_TEST_LONG_SHARE") or "1/1"
+AT_MOST = limits_of(os.environ.get("STREAMS_APP_TEST_AT_MOST") or "")
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
 FIRST_OPENSEARCH_TEST = "read_store/opensearch/test_read_back.py"
@@ -140,19 +141,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.servers)
         if "opensearch" in kept_in and not item.path.as_posix().endswith(FIRST_OPENSEARCH_TEST):
             item.add_marker(pytest.mark.long)
-    config.hook.pytest_deselected(items=[item for item in items if not _is_in_share(item)])
-    items[:] = filter(_is_in_share, items)
+    if not AT_MOST:
+        return
+    reached = Reached.of((ROOT / os.environ["STREAMS_APP_TEST_REACHED"]).read_text("utf-8"))
+    names = chosen(map(_candidate, items), AT_MOST, reached)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+    items[:] = [item for item in items if item.nodeid in names]
 
 
-def _is_in_share(item: pytest.Item) -> bool:
+def _candidate(item: pytest.Item) -> Candidate:
+    kind = "short"
     if item.get_closest_marker("long"):
-        share = LONG_SHARE
+        kind = "long"
+    elif item.nodeid.startswith("tests/simulation/"):
+        kind = "simulation"
     elif any(map(item.get_closest_marker, ("apache", "redis7"))):
-        return True
-    else:
-        share = SHARE
-    part, _, parts = share.partition("/")
-    return crc32(item.nodeid.encode()) % int(parts) == int(part) % int(parts)
+        kind = "needs servers"
+    parameters = getattr(item, "callspec", None)
+    mutant = parameters.params.get("mutant") if parameters else None
+    return Candidate(item.nodeid, kind, tuple(change.file for change in mutant.changes) if mutant else ())
 
 
 def _databases(item: pytest.Item) -> set[str]:

@@ -1,20 +1,31 @@
-"""Prints the unit tests that a change reaches, for `make check`: ``python -m tests.checkout.changed [REVISION]``.
+"""The tests that a change reaches, for `make check` and `.ci/run`.
+
+``python -m tests.checkout.changed [REVISION]`` prints the unit tests that a change since a revision reaches. With ``--all``, it
+prints all tests with their distances as JSON, for ``STREAMS_APP_TEST_REACHED``; without a revision, this is the change since
+:func:`base`.
 
 A change is what differs from the revision (HEAD without one), with files that git does not track yet. A Python file reaches the
 tests that import it, directly or through other modules; a Lua script reaches those of the module that calls it; a page reaches
-the tests of the docs. Any other file reaches all unit tests.
+the tests of the docs. Any other file reaches all tests.
+
+Integration tests run the program, which imports nearly everything. They are reached by what the room of their folder needs, and by
+changes of the program outside of :data:`KINDS`.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
-from tests.checkout.imports import ROOT, importing
+from tests.checkout.imports import ROOT, distances, importing, modules
 
-UNIT = ROOT / "tests" / "unit"
+PACKAGE = ROOT / "streams_app"
+TESTS = ROOT / "tests"
+UNIT = TESTS / "unit"
 DOCS = UNIT / "docs"
 LUA_READERS = {
     "delivery": ["streams_app/delivery/scripts.py"],
@@ -25,6 +36,21 @@ LUA_READERS = {
 }
 """Room of the package → files that read its Lua scripts."""
 WITHOUT_UNIT_TESTS = (".ci", ".github", "deploy", "Dockerfile", "docker-compose.yml", ".gitignore", ".dockerignore")
+
+KINDS = frozenset(
+    {"folding", "subscribers", "read_store", "live", "journal", "events", "schemas", "operations", "checking", "tuning", "local"}
+    | {"testing", "demo", "requirements"}
+)
+"""Rooms of one kind of component, or of commands: tests in the folders of others do not depend on them."""
+RUNS_PROGRAM = "tests.helpers.worker.fork_server"
+ASSEMBLED = frozenset({RUNS_PROGRAM, "tests.conftest", "tests.integration.conftest"})
+"""Modules that import something of each room. A test that imports one of them uses only a part of that."""
+OF_PROGRAM, FARTHEST = 3, 9
+"""Distance of a test that runs the program from a change of it, and of all tests from a file that is no source."""
+PASSED = "refs/streams-app/passed"
+"""The last commit on which `.ci/run` passed in this clone."""
+RECENT = 50
+"""Commits that count as the change if nothing says where it begins."""
 
 
 def changed_files(revision: str) -> list[Path]:
@@ -55,10 +81,97 @@ def reached_tests(changed: Iterable[Path]) -> set[Path]:
     return found | {path for path in importing(python) if path.name.startswith("test_") and UNIT in path.parents}
 
 
-def _output(command: list[str]) -> str:
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+# All tests, with their distances
+
+
+def base() -> str | None:
+    """Return the commit where the change of this checkout begins; None if there is no history.
+
+    That is the last commit on which CI passed here, or the branch that the change was taken from, or the newest release, whichever
+    is nearest; otherwise an earlier commit, because a clone of a landed change does not say where it begins.
+    """
+    tags = _output(["git", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-creatordate"]).split()
+    known = [name for name in (PASSED, "origin/HEAD", "origin/main", *tags[:1]) if _revision(name)]
+    begins = {_output(["git", "merge-base", "HEAD", name], check=False).strip() for name in known} - {_revision("HEAD"), ""}
+    sizes = {commit: int(_output(["git", "rev-list", "--count", f"{commit}..HEAD"])) for commit in begins}
+    return min(sizes, key=sizes.__getitem__, default=None) or _revision(f"HEAD~{RECENT}") or None
+
+
+def distances_of_tests(changed: Iterable[Path]) -> dict[Path, int]:
+    """Return the test files that a change reaches, with the number of imports between them and the change."""
+    sources: set[Path] = set()
+    found: dict[Path, int] = {}
+    tests = [path for name, path in modules().items() if path.name.startswith("test_") and name.startswith("tests.")]
+    for path in changed:
+        room = path.relative_to(ROOT).parts
+        if path.suffix == ".py":
+            sources.add(path)
+            below = [test for test in tests if path.name == "conftest.py" and path.parent in test.parents]
+            _nearer(found, dict.fromkeys(below, 1))
+        elif path.suffix == ".lua" and room[1] in LUA_READERS:
+            sources |= {ROOT / reader for reader in LUA_READERS[room[1]]}
+        elif path.suffix == ".md" or room[0] in WITHOUT_UNIT_TESTS:
+            _nearer(found, dict.fromkeys([test for test in tests if test.parent.name == "docs"], 1))
+        elif PACKAGE in path.parents:
+            sources |= {source for source in modules().values() if (PACKAGE / room[1]) in source.parents}
+        else:
+            _nearer(found, dict.fromkeys(tests, FARTHEST))
+    by_import = distances(sources, assembled=ASSEMBLED)
+    _nearer(found, {test: by_import[test] for test in tests if test in by_import})
+    _nearer(found, {test: 1 + near for test in tests if (near := _of_room(test, by_import)) is not None})
+    if any(PACKAGE in path.parents and path.relative_to(PACKAGE).parts[0] not in KINDS for path in sources):
+        _nearer(found, dict.fromkeys([test for test in tests if test in _running()], OF_PROGRAM))
+    return found
+
+
+def _nearer(found: dict[Path, int], others: dict[Path, int]) -> None:
+    for path, distance in others.items():
+        found[path] = min(distance, found.get(path, FARTHEST))
+
+
+@cache
+def _running() -> frozenset[Path]:
+    """Return the files that run the program."""
+    return frozenset(distances([modules()[RUNS_PROGRAM]], assembled=ASSEMBLED))
+
+
+def _of_room(test: Path, by_import: dict[Path, int]) -> int | None:
+    """Return the distance between a change and the modules that an integration test covers by its folder."""
+    integration = TESTS / "integration"
+    if integration not in test.parents:
+        return None
+    room = PACKAGE / test.parent.relative_to(integration)
+    return min((distance for path, distance in by_import.items() if room in path.parents and room != PACKAGE), default=None)
+
+
+def written(revision: str | None) -> str:
+    """Return the tests that a change reaches, with what determines the choice among them, as JSON.
+
+    Without a revision, a change reaches all tests.
+    """
+    changed = changed_files(revision) if revision else [ROOT / "constraints.txt"]
+    distance = {str(path.relative_to(ROOT)): near for path, near in sorted(distances_of_tests(changed).items())}
+    seed = int(_output(["git", "rev-list", "--count", "HEAD"]))
+    names = sorted(str(path.relative_to(ROOT)) for path in changed)
+    return json.dumps({"since": revision, "seed": seed, "changed": names, "distance": distance}, indent=0)
+
+
+def _revision(name: str) -> str:
+    """Return the commit of a name, or an empty text if there is none."""
+    return _output(["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"], check=False).strip()
+
+
+def _output(command: list[str], *, check: bool = True) -> str:
+    return subprocess.run(command, cwd=ROOT, check=check, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _main(arguments: list[str]) -> None:
+    revisions = [argument for argument in arguments if argument != "--all"]
+    if "--all" in arguments:
+        print(written(revisions[0] if revisions else base()))
+    else:
+        print(*sorted(str(path.relative_to(ROOT)) for path in reached_tests(changed_files(*revisions or ["HEAD"]))))
 
 
 if __name__ == "__main__":
-    revision = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
-    print(*sorted(str(path.relative_to(ROOT)) for path in reached_tests(changed_files(revision))))
+    _main(sys.argv[1:])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -70,22 +71,41 @@ def by_name(path: Path) -> set[str]:
     return {module for module in modules() if module.startswith(folders)} | (set(_BY_NAME.findall(text)) & modules().keys())
 
 
+@cache
+def importers() -> dict[str, set[str]]:
+    """Return module → modules that import it."""
+    found: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        for needed in modules_in(path, in_functions=True, for_types=False) | by_name(path):
+            found.setdefault(needed, set()).add(module)
+    return found
+
+
 def importing(changed: Iterable[Path]) -> set[Path]:
-    """Return the files that import one of the given files, directly or through other files, and those files themselves.
+    """Return the files that import one of the given files, directly or through other files, and those files themselves."""
+    return set(distances(changed))
+
+
+def distances(changed: Iterable[Path], assembled: Collection[str] = ()) -> dict[Path, int]:
+    """Return the files that import one of the given files, with the number of imports between them.
 
     Python runs the ``__init__`` of each package above an imported module. A changed ``__init__`` therefore reaches all modules
     below it; what an unchanged one imports does not count, unless a name is imported from it.
+
+    Args:
+        changed: The given files; their distance is 0.
+        assembled: Modules whose own imports do not reach those that import them.
     """
-    importers: dict[str, set[str]] = {}
-    for module, path in modules().items():
-        for needed in modules_in(path, in_functions=True, for_types=False) | by_name(path):
-            importers.setdefault(needed, set()).add(module)
-    found = {module_of(path) for path in changed} & modules().keys()
-    packages = tuple(f"{module}." for module in found if modules()[module].name == "__init__.py")
-    found |= {module for module in modules() if module.startswith(packages)}
-    waiting = list(found)
+    given = {module_of(path) for path in changed} & modules().keys()
+    packages = tuple(f"{module}." for module in given if modules()[module].name == "__init__.py")
+    given |= {module for module in modules() if module.startswith(packages)}
+    found = dict.fromkeys(given, 0)
+    waiting = deque(given)
     while waiting:
-        new = importers.get(waiting.pop(), set()) - found
-        found |= new
+        module = waiting.popleft()
+        if module in assembled and module not in given:
+            continue
+        new = importers().get(module, set()) - found.keys()
+        found |= dict.fromkeys(new, found[module] + 1)
         waiting += new
-    return {modules()[module] for module in found}
+    return {modules()[module]: distance for module, distance in found.items()}

