@@ -91,8 +91,8 @@ def base() -> str | None:
     is nearest; otherwise an earlier commit, because a clone of a landed change does not say where it begins.
     """
     tags = _output(["git", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-creatordate"]).split()
-    known = [name for name in (PASSED, "origin/HEAD", "origin/main", *tags[:1]) if _revision(name)]
-    begins = {_output(["git", "merge-base", "HEAD", name], check=False).strip() for name in known} - {_revision("HEAD"), ""}
+    names = [name for name in (PASSED, "origin/HEAD", "origin/main", *tags[:1]) if _revision(name)]
+    begins = {_output(["git", "merge-base", "HEAD", name], check=False).strip() for name in names} - {_revision("HEAD"), ""}
     sizes = {commit: int(_output(["git", "rev-list", "--count", f"{commit}..HEAD"])) for commit in begins}
     return min(sizes, key=sizes.__getitem__, default=None) or _revision(f"HEAD~{RECENT}") or None
 
