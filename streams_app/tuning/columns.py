@@ -198,13 +198,7 @@ class Columns:
             self._make_room_for_names()
 
     def _make_room_for_names(self) -> None:
-        """Replace the sets of names by their sizes if these are accurate enough; otherwise remove unused sets, then groups."""
-        if self.sets.may_be_counted:
-            sizes = self.sets.sizes()
-            for block in self._blocks():
-                self._numbers[block] = sizes[self._numbers[block]]
-            self.sets.count_only()
-            return
+        """Remove unused sets of names, then groups."""
         self._renumber()
         while self.sets.is_crowded and not self.is_cut:
             self._halve()

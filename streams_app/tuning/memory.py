@@ -81,9 +81,6 @@ class RecordSample:
 
     def _names_of(self, records: NDArray[np.int64], numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
         sets = self._columns.sets
-        if sets.are_counted:
-            totals = np.bincount(records, numbers, minlength=len(self._opens))
-            return np.minimum(totals, sets.max_changed).astype(np.int64)
         by_record: dict[int, set[int]] = {}
         for record, number in set(zip(records.tolist(), numbers.tolist(), strict=True)):
             by_record.setdefault(record, set()).update(sets.names_of(number))

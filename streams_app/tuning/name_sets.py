@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams_app.folding.core.closing import FEW_NAMES
 from streams_app.folding.core.names import names_of_mask
 
 MAX_CACHED_BYTES: Final = 16_000_000
@@ -32,16 +31,10 @@ _CROWDED: Final = 0.75
 
 
 class NameSets:
-    """Stores each distinct set of changed names once, and identifies it by a number. A name is represented by its 64-bit hash.
-
-    Attributes:
-        are_counted: Whether the names were discarded because they took more than :data:`MAX_BYTES`. A set is then identified only
-            by how many names it has.
-    """
+    """Stores each distinct set of changed names once, and identifies it by a number. A name is represented by its 64-bit hash."""
 
     def __init__(self, max_changed: int) -> None:
         self.max_changed = max_changed
-        self.are_counted = False
         self._numbers: dict[Any, int] = {}
         self._cached_bytes = 0
         self._ends = array("I")
@@ -66,18 +59,16 @@ class NameSets:
         if number is not None:  # the batch contains this set twice
             return number
         names = names_of_mask(key) if type(key) is int else key
-        number = len(names)
         size_bytes = sum(len(name.encode()) for name in names)
-        self._names_seen += number
+        self._names_seen += len(names)
         self._bytes_seen += size_bytes
         hashes = list(map(hash, names))
         if len(self._different) <= self.max_changed:
             self._different.update(hashes)
-        if not self.are_counted:
-            self._hashes.extend(hashes)
-            self._ends.append(len(self._hashes))
-            self._contents.append(hash(frozenset(hashes)))
-            number = len(self._ends) - 1
+        self._hashes.extend(hashes)
+        self._ends.append(len(self._hashes))
+        self._contents.append(hash(frozenset(hashes)))
+        number = len(self._ends) - 1
         self._cached_bytes += SET_BYTES + NAME_BYTES * len(names) + size_bytes
         if self._cached_bytes > MAX_CACHED_BYTES:
             self._clear_cache()
@@ -107,11 +98,6 @@ class NameSets:
         return 8 * len(self._hashes) + (4 + 8) * len(self._ends)
 
     @property
-    def may_be_counted(self) -> bool:
-        """Whether sizes of sets are accurate enough: ``max_changed`` is high. A name counts once for each event of a group then."""
-        return self.max_changed >= FEW_NAMES
-
-    @property
     def name_bytes(self) -> float:
         """Mean length of a name in the sets, in bytes of UTF-8; 0 if there are none."""
         return self._bytes_seen / max(1, self._names_seen)
@@ -122,10 +108,10 @@ class NameSets:
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return how many names each of these sets has."""
-        return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
+        return self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
-        """Return the hashes of the names in a set; only if :attr:`are_counted` is false."""
+        """Return the hashes of the names in a set."""
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
     def keep(self, is_used: NDArray[np.bool_]) -> NDArray[np.uint32]:
@@ -153,15 +139,6 @@ class NameSets:
         self._contents.frombytes(contents.tobytes())
         self._clear_cache()
 
-    def count_only(self) -> None:
-        """Discard the stored sets, and identify a set by its size from now on.
-
-        Before this call, the caller must replace the numbers it has by :meth:`sizes`.
-        """
-        self.are_counted = True
-        self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
-        self._clear_cache()
-
 
 _BLOCK: Final = 1 << 16
 NAMES_CACHED: Final = 2_000
@@ -185,8 +162,7 @@ def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets
     totals = _totals(numbers, ends, sets)
     for end, total in zip(ends, totals, strict=True):
         if total > sets.max_changed:
-            limit = _by_count if sets.are_counted else _by_window
-            is_any |= limit(numbers[begin:end], sets, following[begin:end], begin)
+            is_any |= _by_window(numbers[begin:end], sets, following[begin:end], begin)
         begin = end
     return is_any
 
@@ -197,19 +173,6 @@ def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) ->
     upto = np.cumsum(sets.counts(numbers))[np.array(ends) - 1]
     found: list[int] = np.diff(upto, prepend=0).tolist()
     return found
-
-
-def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """Apply :func:`limit_names` to one group if only sizes are kept, under the assumption that all names differ."""
-    totals = np.cumsum(numbers, dtype=np.int64)
-    is_any = False
-    for at in range(0, len(numbers), _BLOCK):
-        before = totals[at : at + _BLOCK] - numbers[at : at + _BLOCK]
-        own = np.arange(at, at + len(before))
-        stops = begin + np.maximum(np.searchsorted(totals, before + sets.max_changed, "right"), own + 1)
-        is_any |= bool((stops < following[at : at + _BLOCK]).any())
-        np.minimum(following[at : at + _BLOCK], stops, out=following[at : at + _BLOCK], casting="same_kind")
-    return is_any
 
 
 def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:

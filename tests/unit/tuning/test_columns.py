@@ -134,21 +134,14 @@ def test_equal_sets_of_names_in_different_forms_are_stored_once() -> None:
     assert [2, 1] == sets.sizes().tolist()
 
 
-def test_names_beyond_the_memory_bound_are_only_counted_if_max_changed_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.name_sets.MAX_BYTES", 5_000)
-    columns = filled([(at, at, b"s%d" % (at % 100), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=1_000)
-    curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=1_000, sessions=True), [1_000])
-
-    assert (True, None, 100) == (columns.sets.are_counted, curve.sample, curve.points[0].records)
-
-
-def test_names_beyond_the_memory_bound_make_a_sample_if_max_changed_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_changed", [3, 1_000])
+def test_names_beyond_the_memory_bound_make_a_sample(max_changed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.tuning.name_sets.MAX_BYTES", 14_000)
-    columns = filled([(at, at, b"s%d" % (at % 500), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=3)
-    curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=3, sessions=True), [10_000])
+    columns = filled([(at, at, b"s%d" % (at % 500), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=max_changed)
+    curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=max_changed, sessions=True), [10_000])
 
     assert curve.sample is not None
-    assert 2 * curve.groups == curve.points[0].records
+    assert (2 if max_changed == 3 else 1) * curve.groups == curve.points[0].records
 
 
 def test_repeated_names_are_stored_once_and_drop_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
