@@ -17,8 +17,7 @@ from streams_app.events.declaration import Event
 from streams_app.kafka.admin import admin_client, partition_counts, topic_configs
 from streams_app.kafka.rights import GROUP, TOPIC, Granted, RequiredRight, Right, granted_rights
 from streams_app.kafka.topic_ids import topic_ids
-from streams_app.requirements.rights import rights_of
-from streams_app.requirements.topics import topics_of
+from streams_app.requirements.components import rights_of, topics_of
 from streams_app.requirements.workload import Workload, declared, without_subscribers
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of

@@ -11,7 +11,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.folding.metadata_size import faults_of
 from streams_app.formatting import counted
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic
-from streams_app.requirements.topics import topics_of
+from streams_app.requirements.components import topics_of
 from streams_app.settings import Settings
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")

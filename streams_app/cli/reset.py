@@ -16,7 +16,6 @@ from streams_app.settings import Settings
 if TYPE_CHECKING:
     from streams_app.operations.reset_fold import ResetPlan
     from streams_app.operations.reset_subscriber import SubscriberPlan
-    from streams_app.operations.state_removal import RemovableState
     from streams_app.subscribers.declaration.subscription import Subscription
     from streams_app.subscribers.state.initial_offsets import At
 
@@ -82,33 +81,33 @@ def command(
         _reset_subscriber(settings, subscriber, _at(moment), yes=yes)
 
 
-def _reset_state(settings: Settings, kind: RemovableState, name: str, *, yes: bool) -> int | None:
+def _reset_state(settings: Settings, what: str, name: str, *, yes: bool) -> int | None:
     """Remove the state of a live view or journal, or show what would be removed; return the number of removed keys."""
     from streams_app.operations.state_removal import keys_of, remove_state
+    from streams_app.requirements.components import kind_of
 
+    kind = kind_of(what)
     keys = asyncio.run(keys_of(settings, kind, name))
-    click.echo(f"{kind.what} {name}: {counted(len(keys), 'key')} in Redis")
+    click.echo(f"{what} {name}: {counted(len(keys), 'key')} in Redis")
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return None
-    asyncio.run(remove_state(settings, *kind.patterns(settings.app_id, name)))
+    asyncio.run(remove_state(settings, kind, name))
     click.echo("removed")
     return len(keys)
 
 
 def _reset_live(settings: Settings, name: str, *, yes: bool) -> None:
     from streams_app.operations.audit import audit
-    from streams_app.operations.state_removal import VIEW_STATE
 
-    if (keys := _reset_state(settings, VIEW_STATE, name, yes=yes)) is not None:
+    if (keys := _reset_state(settings, "live view", name, yes=yes)) is not None:
         audit(SystemClock(), "reset", live=name, keys=keys)
 
 
 def _reset_journal(settings: Settings, name: str, *, yes: bool) -> None:
     from streams_app.operations.audit import audit
-    from streams_app.operations.state_removal import JOURNAL_STATE
 
-    if (keys := _reset_state(settings, JOURNAL_STATE, name, yes=yes)) is not None:
+    if (keys := _reset_state(settings, "journal", name, yes=yes)) is not None:
         audit(SystemClock(), "reset", journal=name, keys=keys)
 
 

@@ -14,10 +14,9 @@ from streams_app.errors import ConfigurationError, TryAgainError, text_of
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly
-from streams_app.requirements.topics import topics_of
+from streams_app.requirements.components import components_of, topics_of
 from streams_app.requirements.workload import declared
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration.loading import catalogue_of
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +30,9 @@ async def remove_all(settings: Settings) -> None:
     """Delete the topics, consumer groups and Redis keys of the demo. Errors are logged and not raised."""
     try:
         async with admin_client(settings.kafka) as client:
-            await client.delete_topics([topic.name for topic in topics_of(declared(settings))])
-            names = [store.group for store in settings.read_stores] + [view.group for view in settings.live_of_topics]
-            names += [journal.group for journal in settings.journals]
-            names += [one.name for one in catalogue_of(settings).subscribers]
-            for group in (settings.app_id, *(f"{settings.app_id}.{name}" for name in names)):
+            workload = declared(settings)
+            await client.delete_topics([topic.name for topic in topics_of(workload)])
+            for group in sorted({component.group for component in components_of(workload)}):
                 await _remove_group(client, group)
     except (KafkaError, OSError, TimeoutError, TryAgainError, ConfigurationError) as error:
         logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)

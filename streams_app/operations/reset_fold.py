@@ -47,6 +47,8 @@ from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
 from streams_app.operations.reset_read_store import ResetEffect, known_partitions, reset_effect, reset_versions
 from streams_app.operations.state_removal import remove_state
+from streams_app.requirements.components import FOLDS, components_of
+from streams_app.requirements.workload import Workload
 from streams_app.settings import Settings
 
 SCAN_COUNT: Final = 1_000
@@ -154,7 +156,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
         await move(settings.kafka, consumer, settings.app_id, planned.offsets)
         for declared in settings.read_stores:
             await reset_versions(settings, declared, fold, consumer)
-    await remove_state(settings, fold_pattern(settings.app_id, fold))
+    await remove_state(settings, FOLDS, fold)
 
 
 async def members(settings: Settings) -> int:
@@ -163,7 +165,8 @@ async def members(settings: Settings) -> int:
     The folds have a consumer group, and so has each read store. A worker may be a member of several groups, so only the members of
     the largest group are counted.
     """
-    groups = [settings.app_id, *(f"{settings.app_id}.{store.group}" for store in settings.read_stores)]
+    folding = Workload(settings, settings.folds, settings.read_stores)
+    groups = {settings.app_id, *(component.group for component in components_of(folding))}
     async with admin_client(settings.kafka) as client:
         return max([await member_count(client, group) for group in groups])
 

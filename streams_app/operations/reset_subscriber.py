@@ -1,6 +1,7 @@
 """Resets a subscriber to other offsets: commits the offsets, and removes the stored attempts and event ids from Redis.
 
 No worker may run the subscriber, because Kafka rejects commits by others for a group that has members.
+This module stands alone because nothing of the reset of a fold, which moves no offsets to a chosen time, applies to it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,11 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
-from streams_app.operations.groups import redis_of
-from streams_app.operations.state_removal import remove_state
+from streams_app.operations.state_removal import remove_state, scanned_keys
+from streams_app.requirements.components import SUBSCRIBERS
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.initial_offsets import At, commit_offsets, commits_at, committed
-from streams_app.subscribers.state.keys import scan_pattern
-
-SCAN_COUNT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,7 @@ class SubscriberPlan:
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
     """Return what a reset of a subscriber to ``at`` would commit and remove; a number is a time in ms. Nothing is changed yet."""
-    async with redis_of(settings) as redis:
-        pattern = scan_pattern(settings.app_id, one.subscriber.name)
-        keys = [key async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT)]
+    keys = await scanned_keys(settings, SUBSCRIBERS, one.subscriber.name)
     offsets = await commits_at(settings, one, at)
     async with admin_client(settings.kafka) as client:
         members = await member_count(client, one.group)
@@ -57,4 +53,4 @@ async def reset_subscriber(settings: Settings, one: Subscription, planned: Subsc
         TryAgainError: Redis or Kafka does not answer. The call may be repeated.
     """
     await commit_offsets(settings, one, planned.offsets)
-    await remove_state(settings, scan_pattern(settings.app_id, one.subscriber.name))
+    await remove_state(settings, SUBSCRIBERS, one.subscriber.name)

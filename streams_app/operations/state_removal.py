@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from redis.asyncio import Redis
 
+from streams_app.delivery.scripts import script_text
 from streams_app.errors import RESET_FORMAT, ConfigurationError
 from streams_app.fold import FOLD_NAME
-from streams_app.journal.store.keys import journal_pattern
-from streams_app.live.store.keys import presence_pattern, view_pattern
 from streams_app.operations.groups import redis_of
+from streams_app.requirements.components import ComponentKind
 from streams_app.settings import Settings
 
 SCANNED: Final = 1_000
@@ -31,52 +30,35 @@ _META: Final = re.compile(rb"\{[^}]*\}:[^:]*:meta")
 """Matches the key ``meta`` of a partition; keys that contain the name of a group or page may end alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemovableState:
-    """A kind of component whose state is only a copy of its source, so that running workers read it again after a reset.
-
-    Attributes:
-        what: The kind, in messages.
-        declared: Returns the names of the declared components.
-        patterns: Returns the patterns of the keys of a component, by application id and name.
-    """
-
-    what: str
-    declared: Callable[[Settings], list[str]]
-    patterns: Callable[[str, str], tuple[str, ...]]
-
-
-VIEW_STATE: Final = RemovableState(
-    "live view",
-    lambda settings: [view.name for view in settings.live],
-    lambda app_id, name: (view_pattern(app_id, name), presence_pattern(app_id, name)),
-)
-JOURNAL_STATE: Final = RemovableState(
-    "journal",
-    lambda settings: [journal.name for journal in settings.journals],
-    lambda app_id, name: (journal_pattern(app_id, name),),
-)
-
-
-async def keys_of(settings: Settings, kind: RemovableState, name: str) -> list[bytes]:
+async def keys_of(settings: Settings, kind: ComponentKind, name: str) -> list[bytes]:
     """List every Redis key of a component, even if it is no longer declared."""
-    declared = ", ".join(kind.declared(settings)) or "none"
+    declared = ", ".join(kind.names(settings)) or "none"
     if not FOLD_NAME.fullmatch(name):
         # The name becomes part of a Redis pattern, in which "*" would match every component.
         raise ConfigurationError([f"{name!r} is not the name of a {kind.what} (a-z, 0-9, _ and -); declared are: {declared}"])
-    async with redis_of(settings) as redis:
-        keys = await _scanned(redis, kind.patterns(settings.app_id, name))
+    keys = await scanned_keys(settings, kind, name)
     if not keys:
         raise ConfigurationError([f"there is nothing of a {kind.what} {name!r} in Redis; declared are: {declared}"])
     return keys
 
 
-async def remove_state(settings: Settings, *patterns: str) -> None:
+async def scanned_keys(settings: Settings, kind: ComponentKind, name: str) -> list[bytes]:
+    """List every Redis key of a component, whose name is valid; empty if there is none."""
+    async with redis_of(settings) as redis:
+        return await _scanned(redis, _patterns(settings, kind, name))
+
+
+def _patterns(settings: Settings, kind: ComponentKind, name: str) -> tuple[str, ...]:
+    return () if kind.state is None else kind.state(settings.app_id, name)
+
+
+async def remove_state(settings: Settings, kind: ComponentKind, name: str) -> None:
     """Remove the state of a component: every key, also those that a worker adds while the command runs.
 
     Raises:
         TryAgainError: Redis does not answer. The call may be repeated; until then, no worker uses what is left.
     """
+    patterns = _patterns(settings, kind, name)
     async with redis_of(settings) as redis:
         closed = _by_tag(await _scanned(redis, patterns))
         for keys in closed.values():
@@ -91,9 +73,7 @@ async def remove_state(settings: Settings, *patterns: str) -> None:
 
 
 async def _close(redis: Redis, meta: bytes) -> None:
-    if await redis.type(meta) == b"hash":  # a state of another version may have another type, and no worker of this one claims it
-        closing: Any = redis.hset(meta.decode(), "format", RESET_FORMAT)
-        await closing
+    await redis.register_script(script_text("streams_app.delivery", "close"))(keys=[meta], args=[RESET_FORMAT])
 
 
 def _metas(keys: Iterable[bytes]) -> list[bytes]:

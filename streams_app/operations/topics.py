@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts
 from streams_app.operations.groups import redis_of
-from streams_app.requirements.topics import topics_of
+from streams_app.requirements.components import topics_of
 from streams_app.requirements.workload import declared
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of

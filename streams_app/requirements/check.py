@@ -9,8 +9,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.folding.metadata_size import faults_of
 from streams_app.kafka.admin import admin_client, require_topics
 from streams_app.kafka.rights import require_kafka_rights
-from streams_app.requirements.rights import rights_of
-from streams_app.requirements.topics import topics_of
+from streams_app.requirements.components import rights_of, topics_of
 from streams_app.requirements.workload import Workload
 from streams_app.subscribers.state.initial_offsets import missing_initial_offsets
 

@@ -14,16 +14,13 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
-from streams_app.operations.state_removal import VIEW_STATE, remove_state
+from streams_app.operations.state_removal import remove_state
+from streams_app.requirements.components import LIVE_VIEWS
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
 
 PAGES, STEP = 1_500, 100
 NOW_MS = 1_700_000_000_000
-
-
-async def remove_view(settings: Settings, name: str) -> None:
-    await remove_state(settings, *VIEW_STATE.patterns(settings.app_id, name))
 
 
 class Owner:
@@ -76,7 +73,7 @@ async def test_reset_of_a_view_skips_nothing_that_its_worker_rereads(
     owner, is_over = Owner(redis_client, names.app_id), asyncio.Event()
     await owner.fill()
     running = asyncio.create_task(owner.run(is_over))
-    await remove_view(settings, "v")
+    await remove_state(settings, LIVE_VIEWS, "v")
     is_over.set()
     await running
     shard = view_keys(names.app_id, "v", "t", 0)
@@ -103,7 +100,7 @@ async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
 
     gone, former = warnings([one async for one in live_findings(settings, KafkaFacts(), redis_client)])
     for view in ("v", "removed"):
-        await remove_view(settings, view)
+        await remove_state(settings, LIVE_VIEWS, view)
     after = warnings([one async for one in live_findings(settings, KafkaFacts(), redis_client)])
 
     assert gone.text.startswith("Redis holds state of live view removed of topic t: it is not declared any more")
@@ -122,6 +119,6 @@ async def test_reset_of_an_unused_view_removes_every_key(
     })  # fmt: skip
     await Owner(redis_client, names.app_id).fill()
     await redis_client.set(f"{{{names.app_id}/live.v/t/1}}:v0:meta", "of a former version")
-    await remove_view(settings, "v")
+    await remove_state(settings, LIVE_VIEWS, "v")
 
     assert [] == [key async for key in redis_client.scan_iter(match=f"{{{names.app_id}/live.v/*")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.scripts import NewerStateError
 from streams_app.errors import RESET_FORMAT, TryAgainError
@@ -14,6 +15,7 @@ from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations import state_removal
 from streams_app.operations.state_removal import remove_state
+from streams_app.requirements.components import FOLDS
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
 from tests.helpers.folding.scripts import chunk_of, fold
@@ -55,7 +57,7 @@ async def test_owner_and_claims_are_rejected_while_their_state_is_removed(
         await unlink(client, keys)
 
     monkeypatch.setattr(state_removal, "_unlink", meanwhile)
-    await remove_state(settings, fold_pattern(settings.app_id, "f"))
+    await remove_state(settings, FOLDS, "f")
 
     assert [True] * 4 == [error.is_reset for error in rejected]
     assert [] == await keys_of(redis_client, settings.app_id)
@@ -72,17 +74,30 @@ async def test_interrupted_removal_leaves_a_closed_state_and_can_be_repeated(
     with monkeypatch.context() as patched:
         patched.setattr(state_removal, "_unlink", interrupted)
         with pytest.raises(TryAgainError):
-            await remove_state(settings, fold_pattern(settings.app_id, "f"))
+            await remove_state(settings, FOLDS, "f")
     with pytest.raises(NewerStateError):
         await store.claim("other", -1, b"eeee", "")
     closed = await redis_client.hget(store.keys.meta, "format")
-    await remove_state(settings, fold_pattern(settings.app_id, "f"))
+    await remove_state(settings, FOLDS, "f")
     left = await keys_of(redis_client, settings.app_id)
     claim = await store.claim("other", -1, b"eeee", "")
 
     assert (RESET_FORMAT.encode(), []) == (closed, left)
     assert claim is not None
     assert -1 == claim.fence
+
+
+async def test_state_is_removed_from_a_redis_that_is_full(redis_client: Redis, settings: Settings) -> None:
+    await claimed(redis_client, settings.app_id)
+    await redis_client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(OutOfMemoryError):
+            await redis_client.set(f"{{{settings.app_id}/f/t/0}}:v2:more", "")
+        await remove_state(settings, FOLDS, "f")
+    finally:
+        await redis_client.config_set("maxmemory", 0)
+
+    assert [] == await keys_of(redis_client, settings.app_id)
 
 
 async def test_partition_that_is_claimed_for_the_first_time_during_a_removal_stays(
@@ -96,7 +111,7 @@ async def test_partition_that_is_claimed_for_the_first_time_during_a_removal_sta
         await claimed(redis_client, settings.app_id, partition=1)
 
     monkeypatch.setattr(state_removal, "_close", meanwhile)
-    await remove_state(settings, fold_pattern(settings.app_id, "f"))
+    await remove_state(settings, FOLDS, "f")
 
     tags = {key.partition(b"}")[0].rpartition(b"/")[2] for key in await keys_of(redis_client, settings.app_id)}
     assert {b"1"} == tags

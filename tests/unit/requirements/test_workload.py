@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.kafka.admin import Topic
-from streams_app.requirements.rights import rights_of
-from streams_app.requirements.topics import topics_of
+from streams_app.requirements.components import COMPONENTS, components_of, rights_of, topics_of
 from streams_app.requirements.workload import Workload, declared, without_subscribers
 from streams_app.settings import Settings
 from tests.helpers.events import shop
@@ -39,7 +38,7 @@ def test_read_store_requires_the_outputs_it_reads_and_its_dead_letter_topic(sett
     fold, (store,) = settings.fold("account-metrics"), settings.read_stores
     found = topics_of(Workload(settings, stores=settings.read_stores))
 
-    assert [Topic(store.dead_letters, "dead letters", ("board",)), Topic(fold.output, "output", ("account-metrics",))] == found
+    assert [Topic(fold.output, "output", ("account-metrics",)), Topic(store.dead_letters, "dead letters", ("board",))] == found
 
 
 def test_topic_with_several_roles_is_required_once_as_the_source_of_its_fold(settings: Settings) -> None:
@@ -90,3 +89,13 @@ def test_rights_of_one_read_store_are_its_own(settings: Settings) -> None:
         f"Write topic {store.dead_letters}",
         f"Read group social.{store.group}",
     ] == found
+
+
+def test_worker_requires_the_group_of_each_component_and_removal_has_its_keys(settings: Settings) -> None:
+    found = components_of(declared(settings))
+
+    groups = {component.what: component.group for component in found}
+    assert ("social", "social.ship") == (groups["fold account-metrics"], groups["subscriber ship"])
+    assert ("social.journal.accounts", True) == (groups["journal accounts"], "read store board" in groups)
+    assert [True, False, True, True, True] == [kind.state is not None for kind, _ in COMPONENTS]
+    assert {one.name for one in found} <= {name for kind, _ in COMPONENTS for name in kind.names(settings)}
