@@ -11,6 +11,7 @@ to the change that the file ``STREAMS_APP_TEST_REACHED`` describes. ``short`` li
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -126,6 +127,15 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     return f"streams_app: kafka={KAFKA_CHOICE} redis={REDIS_CHOICE}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Exempt thousands of modules and tests from garbage collection: each full one would visit them all."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

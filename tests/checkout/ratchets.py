@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeGuard
 
@@ -28,6 +29,7 @@ COMPONENTS: Final = {"journal": "journal", "live": "live", "read_store": "read_s
 """Room of a component → word by which imports name it, such as ``settings.live`` or ``JournalSettings``."""
 
 
+@cache
 def found() -> dict[str, list[str]]:
     """Return what each ratchet counts."""
     paths = sorted(PACKAGE.rglob("*.py"))

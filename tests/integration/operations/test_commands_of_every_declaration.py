@@ -169,7 +169,9 @@ class Running:
         return metric(self.worker, "streams_app_events_folded_total")
 
 
-@pytest.fixture(scope="module", params=["single", "sentinel", "cluster"])
+@pytest.fixture(
+    scope="module", params=["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("sentinel", "cluster"))]
+)
 def running(
     request: pytest.FixtureRequest, kafka: KafkaServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:

@@ -148,7 +148,11 @@ async def secured_app(site: Site) -> AsyncIterator[SecuredApp]:
             yield made
 
 
-@pytest.mark.parametrize("name", FAULTS)
+OFTEN = {"password", "rights", "source rights"}
+"""Faults that `make test` shows."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.long) for name in FAULTS])
 async def test_wrong_password_and_missing_right_end_worker_and_commands_with_1_and_an_instruction(
     secured_app: SecuredApp, name: str
 ) -> None:

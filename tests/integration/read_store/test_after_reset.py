@@ -38,7 +38,7 @@ async def reset(compared: Compared) -> None:
         await reset_read_store.reset_versions(settings, compared.declared, "account-metrics", consumer)
 
 
-@pytest.mark.parametrize("command", ["verify", "rebuild"])
+@pytest.mark.parametrize("command", ["verify", pytest.param("rebuild", marks=pytest.mark.long)])
 async def test_value_folded_after_a_reset_is_neither_wrong_nor_frozen(stage: Stage, url: str, command: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
@@ -60,7 +60,7 @@ async def test_value_folded_after_a_reset_is_neither_wrong_nor_frozen(stage: Sta
     assert newest == await compared.rows(ROWS)
 
 
-@pytest.mark.parametrize("command", ["verify", "rebuild"])
+@pytest.mark.parametrize("command", ["verify", pytest.param("rebuild", marks=pytest.mark.long)])
 async def test_row_named_only_by_a_former_record_returns_and_rejects_no_change(stage: Stage, url: str, command: str) -> None:
     compared = Compared(stage, url)
     await compared.prepare(("a", "likes", 1), ("b", "likes", 1))

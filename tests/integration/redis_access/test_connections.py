@@ -42,6 +42,7 @@ async def requests(client: Any, *, has_pipelines: bool) -> list[int]:
     return list(await asyncio.gather(*(in_pipeline() if has_pipelines else client.incr("n") for _ in range(MANY))))
 
 
+@pytest.mark.long  # 400 shards take half a minute of CPU
 async def test_worker_with_400_shards_is_ready_and_emits_over_few_connections(
     kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path
 ) -> None:

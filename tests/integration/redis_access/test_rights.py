@@ -81,7 +81,7 @@ async def test_application_runs_with_the_documented_rights(site: Site, server: r
     assert [] == server.acl_log() or bool(more), server.acl_log()
 
 
-@pytest.mark.parametrize("fewer", FEWER)
+@pytest.mark.parametrize("fewer", ["no write", *(pytest.param(name, marks=pytest.mark.long) for name in list(FEWER)[1:])])
 async def test_missing_right_ends_worker_and_commands_with_1_and_is_named(site: Site, server: redis.Redis, fewer: str) -> None:
     app = app_of(site, server)
     grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS}")
@@ -116,7 +116,7 @@ async def test_wrong_password_ends_worker_and_commands_with_1(site: Site, server
     assert [] == [words for words, one in ran.items() if "password was rejected" not in one.text]
 
 
-@pytest.mark.parametrize("missing", ["", "cluster|slots", pytest.param("scripting", marks=pytest.mark.long)])
+@pytest.mark.parametrize("missing", ["", *(pytest.param(name, marks=pytest.mark.long) for name in ("cluster|slots", "scripting"))])
 async def test_cluster_application_runs_with_the_documented_rights_and_a_missing_one_ends_it_with_1(
     site: Site, tmp_path: Path, missing: str
 ) -> None:
