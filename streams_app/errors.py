@@ -93,6 +93,19 @@ class NewerFormatError(StreamsAppError):
         Exception.__init__(self, why)
 
 
+def check_state_format(what: str, stored: bytes | None) -> None:
+    """Check that this version can read state in Redis.
+
+    Args:
+        stored: Field ``format`` of the state; None: it has format 1.
+
+    Raises:
+        NewerFormatError: A newer version has written it.
+    """
+    if stored is not None and not (stored.isdigit() and int(stored) <= FORMAT):
+        raise NewerFormatError(what, stored.decode(errors="backslashreplace"))
+
+
 class CursorError(StreamsAppError):
     """A cursor of a journal is invalid; no event was read."""
 

@@ -33,7 +33,7 @@ from streams_app.delivery.log_continuity import (
 )
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.processor import NO_OFFSET
-from streams_app.errors import StreamsAppError, TryAgainError, text_of
+from streams_app.errors import NewerFormatError, StreamsAppError, TryAgainError, check_state_format, text_of
 from streams_app.folding.agents.claim import policy_of as fold_policy
 from streams_app.journal.agents.beginning import policy_of as journal_policy
 from streams_app.journal.store.keys import journal_keys
@@ -72,6 +72,8 @@ async def log_findings(declarations: Declarations, kafka: KafkaFacts, redis: Red
             present = {tp: stored for tp, stored in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
             for finding in [*recreations(policy, present, ids)] or await _compared(settings, policy, present, ids):
                 yield finding
+    except NewerFormatError as error:
+        yield Finding(Level.ERROR, str(error), "run that version")
     except StreamsAppError:
         return  # other checks report it
     except (KafkaError, OSError, TimeoutError) as error:
@@ -186,7 +188,10 @@ async def _in_redis(settings: Settings, kafka: KafkaFacts, redis: Redis) -> dict
     ]
     for policy, source, meta_of in metas:
         for tp in kafka.tps_of([source]):
-            topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
+            meta = meta_of(*tp)
+            stored: list[Any] = await redis.hmget(meta, ["topic_id", "log", "fence", "format"])
+            topic_id, log, fence, stored_format = stored
+            check_state_format(f"{meta} in Redis", stored_format)
             if fence is not None:
                 readers[policy][tp] = StoredPosition(int(fence) + 1, _text(topic_id), of_text(_text(log)))
     return readers

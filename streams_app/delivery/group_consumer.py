@@ -66,7 +66,8 @@ class GroupConsumer(Protocol):
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
 
         A client commits under its current generation and may repeat the request after a rejoin, so that Kafka would accept an
-        offset from before the rejoin. So this request contains the generation and member id of the claim, and is sent once.
+        offset from before the rejoin. So this request contains the generation and member id of the claim. It is repeated only if it
+        had no effect: the broker has rejected it, because the coordinator moves, or it was not sent.
 
         Raises:
             NotOwnerError: Kafka rejected the commit, because the group no longer has this generation or member.

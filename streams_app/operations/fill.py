@@ -21,6 +21,7 @@ from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
 from streams_app.operations.retrying import with_retries
 from streams_app.read_store.core.errors import AccessDeniedError
+from streams_app.read_store.core.store import check_formats
 from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.settings import ReadStoreSettings, Settings
 
@@ -100,6 +101,7 @@ class Fill:
             TryAgainError: The store or its source does not answer; earlier lines have been written.
         """
         try:
+            check_formats(self._sync.store_name, await with_retries(self._sync.store.checkpoints))
             for batch in _batches(self._records(lines)):
                 for part in parts_of(batch):
                     rejected = await with_retries(

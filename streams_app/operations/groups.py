@@ -15,7 +15,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes, member_of
-from streams_app.errors import FORMAT, BadEventError, NewerFormatError, UnknownFoldError
+from streams_app.errors import BadEventError, UnknownFoldError, check_state_format
 from streams_app.fold import Fold
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard.shard import Shard
@@ -227,8 +227,7 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
                 pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late", "format"])
             states = await pipe.execute()
         for number, (*_, found_format) in zip(numbers, states, strict=True):
-            if found_format is not None and not (found_format.isdigit() and int(found_format) <= FORMAT):
-                raise NewerFormatError(f"the state of fold {fold.name!r} in partition {number}", found_format.decode())
+            check_state_format(f"the state of fold {fold.name!r} in partition {number}", found_format)
         found = [
             StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0))
             for number, (clock, fence, late, _) in zip(numbers, states, strict=True)

@@ -28,6 +28,7 @@ from streams_app.read_store.core.store import (
     CheckpointStep,
     NotStorableError,
     Repair,
+    check_formats,
     former_end_of,
     former_ends,
     replays_of,
@@ -113,6 +114,8 @@ class Rebuild:
                 self.done.is_alone = await self._is_alone()
                 if self.done.is_alone:
                     self._on_found(ALONE)
+                else:
+                    check_formats(self._declared.name, await with_retries(self._old.checkpoints))
                 log_bounds = await topics.log_bounds()
                 self._former = {} if self.done.is_alone else former_ends(await with_retries(self._old.checkpoints), log_bounds)
                 for tp, (begin, _) in log_bounds.items():

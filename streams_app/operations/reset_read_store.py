@@ -22,7 +22,7 @@ from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.log_ends import stable_ends
 from streams_app.operations.retrying import with_retries
-from streams_app.read_store.core.store import CheckpointStep, ReadStore, former_end_of, reset_of
+from streams_app.read_store.core.store import CheckpointStep, ReadStore, check_formats, former_end_of, reset_of
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.settings import ReadStoreSettings, Settings
@@ -63,7 +63,7 @@ async def reset_effect(settings: Settings, declared: ReadStoreSettings, fold: st
     store = open_store(declared)
     try:
         values = await store.count_versioned(fold)
-        unread = {} if values is None else await _unread(await _log_bounds_of(settings, declared, fold, consumer), store)
+        unread = {} if values is None else await _unread(declared, await _log_bounds_of(settings, declared, fold, consumer), store)
         return ResetEffect(declared.name, values or 0, sum(one.end - one.begin for one in unread.values()))
     finally:
         await store.close()
@@ -83,7 +83,7 @@ async def reset_versions(settings: Settings, declared: ReadStoreSettings, fold: 
     try:
         if await store.count_versioned(fold) is not None:
             log_bounds = await _log_bounds_of(settings, declared, fold, consumer)
-            await _sync(settings, declared, consumer, await _unread(log_bounds, store))
+            await _sync(settings, declared, consumer, await _unread(declared, log_bounds, store))
             now_ms = SystemClock().now_ms()
             for tp, (_, end) in log_bounds.items():
                 await store.set_checkpoint(former_end_of(TP(*tp)), end, now_ms)
@@ -122,9 +122,12 @@ async def _log_bounds_of(
     return {tp: (begins[tp], ends[tp]) for tp in tps}
 
 
-async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, UnreadRecords]:
+async def _unread(
+    declared: ReadStoreSettings, log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore
+) -> dict[TopicPartition, UnreadRecords]:
     """Return what the store has not applied, by partition; partitions that it has applied to their end are omitted."""
-    progress = await store.checkpoints() if log_bounds else {}
+    progress = await store.checkpoints()
+    check_formats(declared.name, progress)
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
     found = {tp: UnreadRecords(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
     return {tp: one for tp, one in found.items() if one.begin < one.end}

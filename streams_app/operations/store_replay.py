@@ -19,6 +19,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.operations.dead_letter import DeadLetterSelection, ListedDeadLetter
 from streams_app.operations.dead_letters import dead_letter_topic
 from streams_app.operations.replay import ReplayProgress
+from streams_app.read_store.core.store import check_formats
 from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.store_sync import StoreSync, parts_of
 from streams_app.settings import ReadStoreSettings, Settings
@@ -66,6 +67,7 @@ class StoreReplay:
         try:
             async with dead_letter_topic(self._settings, self._store.dead_letters) as topic:
                 self.done.is_begun, self.done.offsets = True, topic.offsets
+                check_formats(self._store.name, await self._sync.store.checkpoints())
                 self._resets = await self._sync.resets()
                 async for batch in topic.batches():
                     self.done.is_limited = self._limit is not None and self.done.replayed >= self._limit

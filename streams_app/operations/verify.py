@@ -32,7 +32,7 @@ from streams_app.operations.verify_result import VerifyResult
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, differences, stays
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell
 from streams_app.read_store.core.source import by_fold
-from streams_app.read_store.core.store import NotStorableError, Repair, former_ends
+from streams_app.read_store.core.store import NotStorableError, Repair, check_formats, former_ends
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
@@ -92,6 +92,7 @@ class Verification:
             if missing := await with_retries(self._store.missing):
                 init = f"streams-app read-store init --store {self._declared.name}"
                 raise ConfigurationError([f"read store {self._declared.name}: no {' and no '.join(missing)}; run `{init}`"])
+            check_formats(self._declared.name, await with_retries(self._store.checkpoints))
             async with FoldedTopics.opened(self._settings, self._declared) as topics:
                 if not self._source.carries_values:
                     await self._compare_cells(topics)

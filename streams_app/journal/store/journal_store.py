@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
 from streams_app.delivery.scripts import ScriptSet
+from streams_app.errors import check_state_format
 from streams_app.journal.core.block import BLOCK_OVERHEAD, escaped, scan_position
 from streams_app.journal.store.keys import JournalKeys
 from streams_app.journal.store.segment import Segment, packed_segment, segments_of
@@ -326,11 +327,15 @@ class JournalShardReader(_ShardAccess):
         """Read the state of a shard; None if it has none.
 
         The requests are not atomic. Segments above the fence, which were opened after it was read, are left out.
+
+        Raises:
+            NewerFormatError: A newer version has written the state.
         """
         pipeline = self._redis.pipeline(transaction=False)
-        pipeline.hmget(keys.meta, ["fence", "clock", "topic_id", "partitions", "owner"])
+        pipeline.hmget(keys.meta, ["fence", "clock", "topic_id", "partitions", "owner", "format"])
         pipeline.hgetall(keys.about)
-        (fence, clock, topic_id, partitions, owner), about = await pipeline.execute()
+        (fence, clock, topic_id, partitions, owner, stored_format), about = await pipeline.execute()
+        check_state_format(f"{keys.meta} in Redis", stored_format)
         if fence is None or clock is None:
             return None
         segments = segments_of(about, int(fence))

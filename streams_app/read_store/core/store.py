@@ -15,6 +15,8 @@ TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """Valid names of tables, which become part of SQL in quotes. The limit of the length leaves room for the suffix of the checkpoint
 table; a server would truncate a longer name."""
 
+_FORMAT: Final = "@format"
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -62,7 +64,7 @@ def format_of(tp: TP) -> TP:
     A version of this project that changes the format writes its number when it claims the partition. The store keeps it like the
     checkpoint of a partition, although no such partition exists.
     """
-    return TP(f"{tp.topic}@format", tp.partition)  # no topic has such a name
+    return TP(f"{tp.topic}{_FORMAT}", tp.partition)  # no topic has such a name
 
 
 def check_format(store: str, checkpoints: Mapping[TP, int], tp: TP) -> None:
@@ -78,6 +80,13 @@ def check_format(store: str, checkpoints: Mapping[TP, int], tp: TP) -> None:
     """
     if (found := checkpoints.get(format_of(tp), FORMAT)) > FORMAT:
         raise NewerFormatError(f"{tp} in read store {store!r}", str(found))
+
+
+def check_formats(store: str, checkpoints: Mapping[TP, int]) -> None:
+    """Check by :func:`check_format` that this version can read what a store has of all partitions."""
+    for tp in checkpoints:
+        if tp.topic.endswith(_FORMAT):
+            check_format(store, checkpoints, TP(tp.topic.removesuffix(_FORMAT), tp.partition))
 
 
 def former_ends(checkpoints: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:

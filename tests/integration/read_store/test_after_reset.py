@@ -200,7 +200,8 @@ async def ahead_of_its_commit(compared: Compared) -> None:
     store = open_store(compared.declared)
     async with in_group(settings.kafka, settings.app_id) as consumer:
         log_bounds = await reset_read_store._log_bounds_of(settings, compared.declared, "account-metrics", consumer)
-        await reset_read_store._sync(settings, compared.declared, consumer, await reset_read_store._unread(log_bounds, store))
+        unread = await reset_read_store._unread(compared.declared, log_bounds, store)
+        await reset_read_store._sync(settings, compared.declared, consumer, unread)
     await store.close()
 
 
