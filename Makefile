@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test nightly lint docs bench bench-journal bench-live chaos clean
+.PHONY: install help demo check hook test nightly lint docs native bench bench-journal bench-live chaos clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -54,6 +54,11 @@ lint: install ## ruff and mypy
 # the tables of docs/reference.md and docs/compared.md, from the code
 docs: install ## writes the tables of docs/, and the picture of the rooms
 	@$(BIN)/python -m tests.checkout.reference
+
+# needs Rust (cargo); `worker.native = "off"` in the settings leaves it unused
+native: install ## builds the native core, and installs it into .venv
+	@cargo --version >/dev/null 2>&1 || { echo "Rust is needed to build the native core: https://rustup.rs"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check ./native
 
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
 bench: install ## speed, beside bare reading and the obvious Faust program

@@ -1,4 +1,4 @@
-"""Checks whether a worker can run: HTTP, tracing, servers, rights, logs, transactions, stores, subscribers, live views, journals.
+"""Checks whether a worker can run: HTTP, tracing, native core, servers, rights, logs, transactions, stores, and each component.
 
 Servers are queried at the same time, so that silent ones cost one timeout together. If a server does not answer within a few
 seconds, the checks that need it end. A finding that is an error does not prevent other checks. Rights to write are checked by
@@ -20,6 +20,7 @@ from streams_app.checking.journals import journal_findings
 from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
+from streams_app.checking.native import native_finding
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_facts, redis_findings, shared_client
 from streams_app.checking.rights import rights_findings
@@ -40,8 +41,8 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     If Kafka or Redis does not answer, this is a finding, and the checks that need Kafka or Redis are skipped.
     """
     yield http_finding(settings.http)
-    if (tracing := tracing_finding(settings)) is not None:
-        yield tracing
+    for finding in filter(None, (tracing_finding(settings), native_finding(settings))):
+        yield finding
     async with shared_client(settings.redis) as redis, aclosing(_findings_of_servers(settings, clock, redis)) as found:
         async for finding in found:
             yield finding

@@ -66,7 +66,7 @@ class Batch:
     def __init__(
         self,
         tp: TP,
-        records: list[Any],
+        records: Sequence[Any],
         begin: int,
         end: int,
         *,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgpack
 
@@ -99,7 +99,7 @@ class Script:
             NewerStateError: The state has the format of a newer version.
             redis.exceptions.RedisError: The call failed. Unless the server answered, it is unknown whether the script has run.
         """
-        packed = self._pack(arguments)
+        packed = self._packed(arguments)
         with self._timer(self._name):
             reply = await self.script(keys=keys, args=[packed])
         if reply and reply[0] == b"refused":
@@ -107,6 +107,21 @@ class Script:
                 raise NewerStateError(self._name, keys[0], reply[2].decode())
             raise FencedError(self._name, reply[1].decode())
         return reply
+
+    def _packed(self, arguments: Mapping[str, Any]) -> bytes:
+        """Pack the arguments as one msgpack map."""
+        if not any(type(value) is PackedArgument for value in arguments.values()):
+            return self._pack(arguments)
+        parts = [b"\xde", len(arguments).to_bytes(2, "big")]
+        for name, value in arguments.items():
+            parts += (self._pack(name), value.packed if type(value) is PackedArgument else self._pack(value))
+        return b"".join(parts)
+
+
+class PackedArgument(NamedTuple):
+    """An argument that is msgpack already."""
+
+    packed: bytes
 
 
 class ScriptSet:

@@ -145,6 +145,11 @@ METRICS: Final = (
         "Produce with the group key as record key, or a group may be split over partitions.",
     ),
     Description(
+        "streams_app_events_read_total", "counter", ("fold", "reader"),
+        "Events read: `reader` is `native` for the native core, `python` for all others.",
+        "With the native core, `python` counts what it leaves to Python: unusual events, and folds that do not keep names.",
+    ),
+    Description(
         "streams_app_resyncs_total", "counter", ("fold", "cause"),
         "Number of times that a partition was claimed again because its state was not as expected.",
         "A few after rebalances or Redis restarts are normal; a steady rate is not: read the log.",

@@ -25,6 +25,7 @@ LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
 LIVE_REJECTIONS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
 """Reasons for rejected requests for live views."""
 
+READERS = ("native", "python")
 JOURNAL_DROPS = ("age", "size", "memory")
 UNKEYED_REASONS = ("not-json", "not-an-object", "no-key", "key-too-large")
 
@@ -55,6 +56,7 @@ class Metrics:
     merging_backlog: Gauge
     dead_letters: Counter
     misrouted_events: Counter
+    events_read: Counter
     resyncs: Counter
     known_loss_events: Counter
     log_went_back_events: Counter
@@ -172,6 +174,8 @@ class Metrics:
                 series = getattr(self, metric.attribute).labels(fold=fold)
                 if metric.initial:
                     series.set(metric.initial)
+        for reader in READERS:
+            self.events_read.labels(fold=fold, reader=reader)
         for reason in OF_FOLDS:
             self.dead_letters.labels(fold=fold, reason=reason)
 

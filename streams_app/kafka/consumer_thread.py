@@ -18,6 +18,7 @@ from streams_app.kafka.fetching import is_behind, notify_waiters, take_fetched
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
 from streams_app.kafka.requests import in_time
+from streams_app.native import native_core
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class FoldingThread(AIOKafkaConsumerThread):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seek_numbers: dict[TP, int] = defaultdict(int)
+        self._core = native_core(self.consumer.settings.worker.native)
         self.room = 0
 
     def _start_thread(self) -> None:
@@ -109,7 +111,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             while True:
                 if fetcher._subscriptions.reassignment_in_progress:
                     await fetcher._subscriptions.wait_for_assignment()
-                batches = take_fetched(fetcher, active_partitions, self.seek_numbers, self.room, max_records)
+                batches = take_fetched(fetcher, active_partitions, self.seek_numbers, self.room, max_records, self._core)
                 if batches:
                     fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
                 if batches or remaining <= 0:

@@ -16,11 +16,13 @@ from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.kafka.patches.fetch_times import asked_ms
 from streams_app.kafka.patches.records import take_records
+from streams_app.native import NativeCore
 
 
 def take_fetched(
-    fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
-) -> dict[TP, Batch]:
+    fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None,
+    core: NativeCore | None = None,
+) -> dict[TP, Batch]:  # fmt: skip
     """Take fetched records out of an aiokafka consumer; return one batch for each partition whose position has moved.
 
     A range begins at the position of the fetch that returned its records. No await separates reading the position from taking the
@@ -30,6 +32,7 @@ def take_fetched(
         active: Partitions to take records of. Fetched records of other assigned partitions remain in the consumer; those of
             partitions that are no longer assigned are discarded.
         room: Maximum number of records; a few more may be returned, because the batch of a partition is not split.
+        core: The native core, to take records as its columns; None for objects.
     """
     batches: dict[TP, Batch] = {}
     for fetched in list(fetcher._records):
@@ -50,7 +53,7 @@ def take_fetched(
         begin = state.position if state.has_valid_position else None
         if room <= 0:
             break
-        records = take_records(result, fetched, max_records)
+        records = take_records(result, fetched, max_records, core)
         room -= len(records)
         if not result.has_more():
             del fetcher._records[fetched]

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from streams_app.formatting import Duration, milliseconds
+from streams_app.native import NativeChoice
 from streams_app.settings.base import LAST_PORT, Section
 from streams_app.settings.secret_files import read_secret
 
@@ -162,6 +163,10 @@ class WorkerSettings(Section):
     grace: Duration = timedelta(seconds=15)
     """How long running functions of subscribers may take to complete at shutdown; 0s to 5m. Set the kill timeout of the supervisor
     10 s higher."""
+
+    native: NativeChoice = "auto"
+    """Whether folds of names in JSON are read and aggregated by the native core: ``auto`` if it is installed (extra ``native``),
+    ``off`` or ``require``, with which a worker does not start without it. Records are the same."""
 
     @model_validator(mode="after")
     def _check(self) -> WorkerSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -123,7 +123,7 @@ class _PartitionRead:
             self._add(batch.tp, records)
         return is_over
 
-    def _add(self, tp: TP, records: list[Any]) -> None:
+    def _add(self, tp: TP, records: Sequence[Any]) -> None:
         decoded = decode_all(records, self._limits) if self.reader.needs_decoded and not self.reader.reads_frames else None
         faults = RangeFaults()
         mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, faults)

@@ -158,6 +158,9 @@ class FoldProcessor:
         was_waiting = await self._fold_all(batch, chunks, faults, reread)
         if clock.is_trusted() and shard.observe_fetch(view, clock.now_ms()) and was_waiting:
             self.tick()  # the backlog is folded: due groups need not wait for the next tick
+        metrics, name = self._context.metrics, shard.fold.name
+        metrics.events_read.labels(fold=name, reader="native").inc(faults.native)
+        metrics.events_read.labels(fold=name, reader="python").inc(len(batch.records) - faults.native)
         if faults.misrouted:
             report_misrouted_events(shard.fold.name, faults, batch.tp, self._context.metrics)
 

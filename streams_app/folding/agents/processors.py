@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from streams_app.delivery.batch import TP
@@ -17,7 +18,10 @@ from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.native import native_core
 from streams_app.schemas.waiting import patient_registry
+
+logger = logging.getLogger(__name__)
 
 
 class FoldProcessors:
@@ -36,7 +40,12 @@ class FoldProcessors:
         formats = [fold.format for fold in settings.folds]
         self._schemas = patient_registry(settings, formats, context.clock, context.status)
         registry = None if self._schemas is None else self._schemas.registry
-        self._readers = {fold.name: reader_of(fold, settings.limits, registry) for fold in settings.folds}
+        core = native_core(settings.worker.native)
+        if core is None:
+            logger.info("native core not used choice=%s", settings.worker.native)
+        else:
+            logger.info("native core used version=%s", core.VERSION)
+        self._readers = {fold.name: reader_of(fold, settings.limits, registry, core) for fold in settings.folds}
 
     @property
     def topics(self) -> Collection[str]:

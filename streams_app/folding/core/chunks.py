@@ -100,7 +100,7 @@ class Chunk:
     start_ms: int
     clock_ms: int
     events: int
-    groups: dict[bytes, list[GroupRun]]
+    groups: Mapping[bytes, list[GroupRun]]
     pauses: list[int] = field(default_factory=list)
     paused: list[bytes] = field(default_factory=list)
 

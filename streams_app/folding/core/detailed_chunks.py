@@ -27,7 +27,8 @@ class DetailedChunkCutter(ChunkCutter):
     """Cuts :class:`.DetailedEvent` objects of one fetched range into chunks. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
+        self._groups: dict[bytes, list[GroupRun]] = {}
+        chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, self._groups)
         work: dict[bytes, float] = defaultdict(float)
         most = math.inf if is_whole else GROUP_WORK
         for event in cast("Iterator[DetailedEvent]", self._events):
@@ -44,7 +45,7 @@ class DetailedChunkCutter(ChunkCutter):
         """Add an event to the runs of its group; return the work that the event adds, in microseconds of Redis time."""
         clock, bounds = chunk.clock_ms, self._bounds
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else clock
-        runs = chunk.groups.setdefault(event.group, [])
+        runs = self._groups.setdefault(event.group, [])
         run = runs[-1] if runs else None
         work = len(event.names) + GROUP_WORK / (MAX_NEAR_EVENTS if bounds.may_close_often else MAX_EVENTS)
         if run is None or run.closes or (bounds.sessions and clock - run.last_score > bounds.quiet_ms - run.shorter_ms):

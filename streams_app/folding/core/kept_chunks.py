@@ -30,8 +30,9 @@ class KeptChunkCutter(ChunkCutter):
     """Cuts the events of one fetched range into chunks, for ``keep = "events"``. An event that closes its group ends a run."""
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
-        clock, now, bounds, groups = start_ms, time.cap_ms, self._bounds, chunk.groups
+        groups: dict[bytes, list[GroupRun]] = {}
+        chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, groups)
+        clock, now, bounds = start_ms, time.cap_ms, self._bounds
         gap = bounds.quiet_ms if bounds.sessions else 2**62
         pause = min(PAUSE_MS, gap)
         max_events, max_kept, max_runs = MAX_EVENTS, MAX_KEPT, MAX_RUNS

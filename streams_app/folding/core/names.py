@@ -104,6 +104,12 @@ def names_of_mask(mask: int) -> NameSet:
     return found
 
 
+def packed_names_of_mask(mask: int) -> tuple[NameSet, bytes, bytes]:
+    """Return the names of a mask, their msgpack map, and msgpack of each name and its empty value, one after the other."""
+    names = names_of_mask(mask)
+    return names, names.packed, b"".join(map(_pack, names.fields))
+
+
 def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
     """Convert a mask of changed names to a mapping with empty values; return a mapping unchanged."""
     return names_of_mask(names) if isinstance(names, int) else names
@@ -119,6 +125,11 @@ def mask_of(names: Mapping[str, Any]) -> int | None:
     key = tuple(names)
     found = _in_order.get(key)
     return _new_mask(key) if found is None else found
+
+
+def bit_of(name: str) -> int:
+    """Return the number of the bit of a name that has one, counted from the lowest."""
+    return _bits[name].bit_length() - 1
 
 
 def _new_mask(names: tuple[str, ...]) -> int | None:

@@ -9,7 +9,7 @@ names is new to this process, and folded when it is read again later.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -97,7 +97,7 @@ class _FastReader(EventReader):
             self._members[group] = cached
         return cached
 
-    def _read_slowly(self, record: SourceRecord, faults: RangeFaults) -> Iterator[Event]:
+    def _read_slowly(self, record: SourceRecord, faults: RangeFaults) -> Iterable[Event]:
         return super().events([record], decode_all([record], self._limits), faults)
 
 
@@ -149,7 +149,7 @@ class FastReader(_FastReader):
         self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[Event]:
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         max_bytes, max_key_bytes = self._limits.value_bytes, self._limits.key_bytes

@@ -6,7 +6,7 @@ dead-letter topic byte for byte as it was received.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -40,11 +40,13 @@ class RangeFaults:
         rejected: Rejected events: those replayed for an unknown fold first, then the others in offset order.
         misrouted: Number of events whose record key is not their group key.
         misrouted_example: Offset of one of the misrouted events; None if there are none.
+        native: Number of events that the native core has read.
     """
 
     rejected: list[RejectedEvent] = field(default_factory=list)
     misrouted: int = 0
     misrouted_example: int | None = None
+    native: int = 0
 
     def count_misrouted(self, offset: int) -> None:
         self.misrouted += 1
@@ -125,7 +127,7 @@ class EventReader:
         found.events = [event_of(event) for event in self.events(records, decoded, found)]
         return found
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[Event]:
         """Iterate over the events in a range of records.
 
         Args:

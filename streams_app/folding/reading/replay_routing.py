@@ -7,15 +7,13 @@ The other folds of the source, and other applications, folded the event when it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any, Final
 
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.folding.reading.reader import RangeFaults
+from streams_app.native import have_headers
 
 REPLAY_HEADER: Final = "streams-app-replay"
-
-_HEADERS: Final = attrgetter("headers")
 
 
 def replay_target(app_id: str, fold: str) -> bytes:
@@ -34,14 +32,14 @@ class RoutedRange:
     ``folds`` are all folds of this application that read the source; ``decoded`` is None if none of them needs decoded values.
     """
 
-    def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
+    def __init__(self, app_id: str, folds: Sequence[str], records: Sequence[Any], decoded: list[Any] | None) -> None:
         self._app_id = app_id
         self._folds = folds
         self._records = records
         self._decoded = decoded
-        self._has_headers = any(map(_HEADERS, records))
+        self._has_headers = have_headers(records)
 
-    def records_for(self, fold: str, faults: RangeFaults) -> tuple[list[Any], list[Any] | None]:
+    def records_for(self, fold: str, faults: RangeFaults) -> tuple[Sequence[Any], list[Any] | None]:
         """Return the records of the range that a fold reads, and their decoded values; None instead if the range was not decoded.
 
         For the first fold of the source, events that are replayed for folds that no longer exist are added to ``faults``.

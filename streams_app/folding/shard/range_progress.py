@@ -15,10 +15,12 @@ from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
 from streams_app.folding.core.event import Event, ScoredEvent
 from streams_app.folding.core.kept_chunks import KeptChunkCutter, split_kept_runs
 from streams_app.folding.core.model import OpenGroup
+from streams_app.folding.core.native_chunks import NativeChunkCutter
 from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
+from streams_app.native import is_native
 
 
 class FoldStep(NamedTuple):
@@ -57,7 +59,7 @@ class ChunkProgress:
         """Return the next groups, at most ``most``, packed for ``fold.lua``, and whether they are the last ones of the chunk."""
         members = self._members[self._at : self._at + most]
         groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart)
-        return groups, self._at + len(groups.values) // 3 == len(self._members)
+        return groups, self._at + groups.count == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
         """Split the runs of those groups for which ``fold.lua`` requires it; :meth:`next_groups` then returns the split runs.
@@ -113,7 +115,7 @@ def chunks_of(
         yield first.next(begun.time, clock.start_ms(begun.time), is_whole=True)
         events, fence = (event for event in listed if event[0] > begun.to), begun.to
     time = clock.range_time(view, now_ms)
-    cutter = cut(events, fence, end)
+    cutter = NativeChunkCutter(events, fence, end, bounds) if is_native(events) else cut(events, fence, end)
     while cutter.above < end:
         yield cutter.next(time, clock.start_ms(time))
 

@@ -7,13 +7,17 @@ the group that the run opens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from streams_app.delivery.scripts import PackedArgument
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import CLOSED, Bounds
-from streams_app.folding.core.names import size_of
-from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
+from streams_app.folding.core.names import packed_names_of_mask, size_of
+from streams_app.folding.core.native_chunks import NativeGroups
+from streams_app.folding.core.record import SealedGroup
+from streams_app.folding.store.codec import flatten_sessions, pack_run, pack_session
+from streams_app.native import ColumnPacker, loaded
 
 MAX_PARTS: Final = 16_000
 """A script call gets no further group once its runs have this many parts, such as names: the script unpacks all of them first."""
@@ -27,13 +31,21 @@ class PackedGroups:
 
     Attributes:
         values: Three items for each group: its key, its sessions, and its other runs; see ``groups`` in ``fold.lua``.
+        packed: The same as msgpack, if the native core has packed them; ``values`` is then empty.
+        sealed: The sealed group of each session.
     """
 
-    __slots__ = ("sessions", "values")
+    __slots__ = ("count", "packed", "sealed", "values")
 
     def __init__(self) -> None:
+        self.count = 0
         self.values: list[Any] = []
-        self.sessions: list[Session] = []
+        self.packed: PackedArgument | None = None
+        self.sealed: list[SealedGroup] = []
+
+    @property
+    def argument(self) -> list[Any] | PackedArgument:
+        return self.values if self.packed is None else self.packed
 
 
 class GroupPacker:
@@ -44,11 +56,12 @@ class GroupPacker:
         self.epoch = epoch
         self.partitions = partitions
         self.keeps_values = keeps_values
+        self._native: ColumnPacker | None = None
         # A packed session has no room for a quiet period that events set, or for the size of kept events.
         self._may_send_sessions = bounds.sessions and not (bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event)
 
     def groups(
-        self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
+        self, chunk: Chunk, members: Sequence[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
     ) -> PackedGroups:
         """Pack the first groups of ``members`` as arguments of one script call.
 
@@ -59,6 +72,14 @@ class GroupPacker:
             apart: Runs that replace those of the chunk, by group key, for each group that a bound closes in the middle of a run;
                 see :mod:`streams_app.folding.core.run_splitting`.
         """
+        if isinstance(chunk.groups, NativeGroups) and not apart:
+            return self._natively(chunk.groups, members, clock_ms, silent_from_ms)
+        return self._by_python(chunk.groups, members, clock_ms, silent_from_ms, apart)
+
+    def _by_python(
+        self, groups: Mapping[bytes, list[GroupRun]], members: Sequence[bytes], clock_ms: int, silent_from_ms: int,
+        apart: Mapping[bytes, list[GroupRun]],
+    ) -> PackedGroups:  # fmt: skip
         packed = PackedGroups()
         epoch, keeps_values = self.epoch, self.keeps_values
         parts = 0
@@ -67,12 +88,12 @@ class GroupPacker:
                 break
             runs, count = apart.get(member), 0
             if runs is None:
-                runs = chunk.groups[member]
+                runs = groups[member]
                 count = self._session_count(runs, clock_ms) if self._may_send_sessions else 0
             sessions: Any = False
             if count:
                 new = [pack_session(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
-                packed.sessions += new
+                packed.sealed += (session.sealed for session in new)
                 sessions = flatten_sessions(new)
             rest: Any = False
             if count == len(runs) - 1 and self._is_plain(runs[-1]):
@@ -86,8 +107,26 @@ class GroupPacker:
                     if run.closes:
                         rest.append(CLOSED)
             packed.values += (member, sessions, rest)
+            packed.count += 1
             if keeps_values:
                 parts += _bytes_of(sessions, rest) // BYTES_OF_A_PART
+        return packed
+
+    def _natively(self, groups: NativeGroups, members: Sequence[bytes], clock_ms: int, silent_from_ms: int) -> PackedGroups:
+        """Pack groups of the native core, which follow each other in the order of their bytes."""
+        packed = PackedGroups()
+        if not members:
+            return packed
+        if self._native is None:
+            bounds = self.bounds
+            self._native = loaded().Packer(
+                self.epoch, bounds.quiet_ms, bounds.hold_ms, bounds.max_events, min(bounds.max_changed, 2**31),
+                self._may_send_sessions, self.partitions,
+            )  # fmt: skip
+        packed.count, values, sealed = self._native.pack(
+            groups.columns, members[0], len(members), clock_ms, silent_from_ms, packed_names_of_mask
+        )
+        packed.packed, packed.sealed = PackedArgument(values), [tuple.__new__(SealedGroup, fields) for fields in sealed]
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:

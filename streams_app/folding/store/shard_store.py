@@ -102,7 +102,7 @@ class ShardStore:
             "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
             arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, outbox_limit=outbox_limit,
-            max_work=max_work, partitions=partitions, log=to_text(log), groups=groups.values, **bounds.arguments(),
+            max_work=max_work, partitions=partitions, log=to_text(log), groups=groups.argument, **bounds.arguments(),
         )  # fmt: skip
         outcome = FoldOutcome(reply[0].decode())
         if outcome is FoldOutcome.FULL:
@@ -225,7 +225,7 @@ def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int
         sessions: Number of sessions of the groups that the script folded.
     """
     left_out = set(msgpack.unpackb(rewritten))
-    found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]
+    found = [sealed for at, sealed in enumerate(groups.sealed[:sessions], 1) if at not in left_out]
     found += SealedGroup.unpack_all(packed)
     found.sort(key=_FIRST_OFFSET)
     return found

@@ -9,14 +9,17 @@ by a slower parser. The event is then processed like any other, with the invalid
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from crc32c import crc32c
+
+from streams_app.native import NativeCore
 
 _PREFIX: Final = struct.Struct(">qi")
 """Base offset, and the length of the rest of the batch."""
@@ -29,6 +32,14 @@ _LEAST_LENGTH: Final = {0: 26, 1: 34, 2: 61}
 
 For version 2, it is that of a batch without records; for older ones, that of a record without key and value.
 """
+
+_DECODERS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    DefaultRecordBatch.CODEC_NONE: lambda body: body,
+    DefaultRecordBatch.CODEC_GZIP: gzip_decode,
+    DefaultRecordBatch.CODEC_SNAPPY: snappy_decode,
+    DefaultRecordBatch.CODEC_LZ4: lz4_decode,
+    DefaultRecordBatch.CODEC_ZSTD: zstd_decode,
+}
 
 _NOT_RELEASED: Final = 0
 """Mode of ``crc32c`` that retains Python's global lock: a checksum takes less time than acquiring it from a folding thread."""
@@ -133,6 +144,19 @@ class RecordBatches:
             return bool(self._batch.validate_crc())
         checked = self._data[self._begin + _CHECKED_FROM : self._end]
         return bool(crc32c(checked, gil_release_mode=_NOT_RELEASED) == self._batch.crc)
+
+    def columns(self, core: NativeCore) -> Any:
+        """Return the records of the batch that was opened last as columns; None if the parser of aiokafka must read it."""
+        found = self._data[self._begin : self._end]
+        decode = _DECODERS.get(self._batch.compression_type) if found[_MAGIC_AT] == _MAGIC_OF_BATCHES else None
+        if decode is None:
+            return None
+        header = _LEAST_LENGTH[_MAGIC_OF_BATCHES]
+        try:
+            body = decode(found[header:].tobytes())
+            return core.Records.parse(found[:header].tobytes(), body)
+        except Exception:  # noqa: BLE001 - the parser of aiokafka reads the batch once more, and raises its own error
+            return None
 
     def _end_of_next(self) -> int:
         """Return the position after the next batch, which is beyond the end of the data if the batch is not complete."""

@@ -3,33 +3,42 @@
 ``PartitionRecords`` of aiokafka (0.14, ``consumer/fetcher.py``) creates a ``ConsumerRecord`` for each record in a generator, which
 is half of the cost of reading an event of 100 bytes. :class:`FetchedRecords` replaces that object before its first record is read.
 It returns the records of the parser (``offset``, ``timestamp``, ``key``, ``value``, ``headers``), with the same rules for corrupt,
-aborted and control batches.
+aborted and control batches. With the native core, a batch is parsed into columns: a record becomes an object only when it is read
+by itself.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.structs import TopicPartition
 
+from streams_app.native import NativeCore, is_columnar
+
+_OFFSET = attrgetter("offset")
+
 
 class FetchedRecords:
     """The records of one partition in a fetch reply that were not taken yet."""
 
-    def __init__(self, fetched: PartitionRecords) -> None:
+    def __init__(self, fetched: PartitionRecords, core: NativeCore | None = None) -> None:
         self.next_fetch_offset: int = fetched.next_fetch_offset
+        self._core = core
         self._fetched = fetched
         fetched._records_iterator = None  # a reference cycle, which would retain the reply until garbage is collected
         self._batch: Any = None
         self._is_corrupt = False
         self._records: Iterator[Any] = iter(())
+        self._columns: Any = None
 
-    def take(self, most: int) -> list[Any]:
+    def take(self, most: int) -> Sequence[Any]:
         """Return the next records in offset order; fewer than ``most`` only if no more are left.
 
         Raises:
@@ -37,13 +46,13 @@ class FetchedRecords:
                 call raises the error as well, because it must not skip those records.
         """
         self._raise_if_corrupt()
-        taken: list[Any] = []
-        while len(taken) < most:
+        taken: list[Sequence[Any]] = []
+        wanted = most
+        while wanted > 0:
             if self._batch is None and not self._open():
                 break
-            wanted = most - len(taken)
             try:
-                found = list(islice(self._records, wanted))
+                found = self._next(wanted)
             except UnicodeDecodeError:
                 # The name of a header is not UTF-8. The whole batch is read again, and records below the position are dropped.
                 self._records = iter(self._fetched._records.reopened())
@@ -51,15 +60,26 @@ class FetchedRecords:
             is_exhausted = len(found) < wanted
             if found and found[0].offset < self.next_fetch_offset:
                 # The broker sends whole batches, so the position may be within this one.
-                found = [record for record in found if record.offset >= self.next_fetch_offset]
+                found = found[bisect_left(found, self.next_fetch_offset, key=_OFFSET) :]
             if found:
                 self.next_fetch_offset = found[-1].offset + 1
-                taken += found
+                taken.append(found)
+                wanted -= len(found)
             if is_exhausted:
                 # Also skip offsets after the last record that compaction has removed.
                 self.next_fetch_offset = self._batch.next_offset
                 self._batch = None
-        return taken
+        if self._core is not None and taken and all(map(is_columnar, taken)):
+            joined: Sequence[Any] = self._core.Records.joined(taken)
+            return joined
+        return taken[0] if len(taken) == 1 else list(chain.from_iterable(taken))
+
+    def _next(self, most: int) -> Sequence[Any]:
+        """Return the next records of the open batch; fewer than ``most`` only if no more are left."""
+        if self._columns is None:
+            return list(islice(self._records, most))
+        found, self._columns = self._columns[:most], self._columns[most:]
+        return found
 
     @property
     def is_empty(self) -> bool:
@@ -75,8 +95,9 @@ class FetchedRecords:
             if self._is_skipped(batch):
                 self.next_fetch_offset = batch.next_offset
                 continue
-            # The parser's own iterator can only be started once.
-            self._batch, self._records = batch, chain(batch)
+            self._batch, self._columns = batch, self._core and fetched._records.columns(self._core)
+            if self._columns is None:
+                self._records = chain(batch)  # the parser's own iterator can only be started once
             return True
         return False
 
@@ -95,10 +116,11 @@ class FetchedRecords:
         return bool(batch.is_control_batch)
 
 
-def take_records(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
+def take_records(result: FetchResult, tp: TopicPartition, most: int | None, core: NativeCore | None = None) -> Sequence[Any]:
     """Take records of one partition as ``result.getall(most)`` does, but without creating a ``ConsumerRecord`` for each.
 
-    While the partition is paused, return no records, and keep the fetched ones.
+    With ``core``, they are columns of the native core, unless a batch is unusual. While the partition is paused, return no records,
+    and keep the fetched ones.
     """
     assignment = result._assignment
     if assignment.active and assignment.state_value(tp).paused:
@@ -106,9 +128,9 @@ def take_records(result: FetchResult, tp: TopicPartition, most: int | None) -> l
     if not result.check_assignment(tp) or not result.has_more():
         return []
     if type(result._partition_records) is PartitionRecords:
-        result._partition_records = FetchedRecords(result._partition_records)
+        result._partition_records = FetchedRecords(result._partition_records, core)
     left = result._partition_records
-    records: list[Any] = left.take(most or sys.maxsize)
+    records: Sequence[Any] = left.take(most or sys.maxsize)
     result._update_position()
     if left.is_empty:
         result._partition_records = None

@@ -36,7 +36,12 @@ def test_defaults_match_the_documentation(file: Path) -> None:
             "sentinel_password_file": None,
         },
         "http": {"host": "127.0.0.1", "port": 8080, "token_file": None},
-        "worker": {"tick": timedelta(seconds=1), "commit_every": timedelta(seconds=2), "grace": timedelta(seconds=15)},
+        "worker": {
+            "tick": timedelta(seconds=1),
+            "commit_every": timedelta(seconds=2),
+            "grace": timedelta(seconds=15),
+            "native": "auto",
+        },
         "limits": {"value_bytes": 1_000_000, "key_bytes": 512, "names_per_event": 256, "name_bytes": 256},
         "tracing": {"enabled": False},
         "schema_registry": {

@@ -25,7 +25,7 @@ class Watched(list[Any]):
 def test_batch_queue_counts_correctly_while_another_thread_adds_a_range() -> None:
     waiting = BatchQueue()
     first: Batch = batch(10, 13)
-    first.records = Watched(first.records, lambda: waiting.add(batch(15, 16)))
+    first.records = Watched(list(first.records), lambda: waiting.add(batch(15, 16)))
     waiting.add(first)
     waiting.add(batch(13, 15))
 

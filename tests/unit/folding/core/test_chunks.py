@@ -246,7 +246,7 @@ def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sess
     entries = [SealedGroup.unpack(entry) for _, sessions, _ in arguments for entry in (sessions or [])[3::4]]
 
     assert sorted(chunk.groups) == [group for group, *_ in arguments]
-    assert entries == [session.sealed for session in found.sessions]
+    assert entries == found.sealed
     for group, sessions, rest in arguments:
         expected = [as_packed(run, keep, silent_from_ms) for run in apart.get(group, chunk.groups[group])]
         ended = [SealedGroup.unpack(entry) for entry in (sessions or [])[3::4]]

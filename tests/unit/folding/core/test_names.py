@@ -130,7 +130,9 @@ def _arguments(chunks: list[Chunk]) -> list[object]:
         for rest in packed.values[2::3]:
             runs = [] if not rest else [rest] if isinstance(rest[0], int) else rest
             found += [(run[:4], dict(zip(run[4::2], run[5::2], strict=True))) for run in runs]
-        for ended in packed.sessions:
-            *numbers, names = msgpack.unpackb(ended.packed, raw=True)
-            found.append((ended.sealed, numbers, names, ended[2:]))
+        found += packed.sealed
+        for ended in filter(None, packed.values[1::3]):
+            for at in range(0, len(ended), 4):
+                *numbers, names = msgpack.unpackb(ended[at + 3], raw=True)
+                found.append((ended[at : at + 3], numbers, names))
     return found

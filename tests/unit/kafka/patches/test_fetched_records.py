@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.record_batches import RecordBatches, use_record_batches
 from streams_app.kafka.patches.records import FetchedRecords
+from streams_app.native import NativeCore
 from streams_app.settings import KafkaSettings
+from tests.helpers.folding.native import required_core
 from tests.helpers.kafka.records import batch, marker
 from tests.helpers.kafka.topics import OddName
 
@@ -53,6 +55,11 @@ def comparable(record: Any) -> tuple[Any, ...]:
     return record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
 
 
+@pytest.fixture(scope="module", params=["python", "native"])
+def core(request: pytest.FixtureRequest) -> NativeCore | None:
+    return required_core() if request.param == "native" else None
+
+
 batches = st.lists(
     st.tuples(st.integers(1, 5), st.integers(0, 3), st.sampled_from([0, 1]), st.sampled_from([-1, 7, 8]), st.booleans()), max_size=6
 )
@@ -60,7 +67,7 @@ batches = st.lists(
 
 @given(batches, st.integers(0, 20), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.booleans())
 def test_records_and_positions_are_the_same_as_those_of_aiokafka(
-    shapes: Any, position: int, sizes: list[int], is_aborting: bool
+    core: NativeCore | None, shapes: Any, position: int, sizes: list[int], is_aborting: bool
 ) -> None:
     data, base = b"", 0
     for count, gap, compression, producer, is_transactional in shapes:
@@ -69,7 +76,7 @@ def test_records_and_positions_are_the_same_as_those_of_aiokafka(
         data += batch(base, list(range(count)), producer=producer, is_transactional=transactional, compression=compression)
         base += count
     aborted = [(7, 0)] if is_aborting else None
-    theirs, ours = fetched(data, position, aborted, MemoryRecords), FetchedRecords(fetched(data, position, aborted))
+    theirs, ours = fetched(data, position, aborted, MemoryRecords), FetchedRecords(fetched(data, position, aborted), core)
     expected = [comparable(record) for record in theirs]
     found: list[tuple[Any, ...]] = []
     turn = 0
@@ -84,7 +91,7 @@ def test_records_and_positions_are_the_same_as_those_of_aiokafka(
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 99])
-def test_transaction_of_a_producer_after_an_aborted_one_is_read(most: int) -> None:
+def test_transaction_of_a_producer_after_an_aborted_one_is_read(core: NativeCore | None, most: int) -> None:
     data = b"".join(
         [
             batch(0, [0, 1], producer=7, is_transactional=True), marker(2, 7, is_abort=True),
@@ -93,7 +100,7 @@ def test_transaction_of_a_producer_after_an_aborted_one_is_read(most: int) -> No
         ]
     )  # fmt: skip
     aborted = [(7, 0), (7, 6)]
-    theirs, ours = fetched(data, 0, aborted, MemoryRecords), FetchedRecords(fetched(data, 0, aborted))
+    theirs, ours = fetched(data, 0, aborted, MemoryRecords), FetchedRecords(fetched(data, 0, aborted), core)
     found = []
     while not ours.is_empty:
         found += [record.offset for record in ours.take(most)]
@@ -106,10 +113,12 @@ def test_transaction_of_a_producer_after_an_aborted_one_is_read(most: int) -> No
 @pytest.mark.parametrize("compression", COMPRESSIONS.values(), ids=COMPRESSIONS)
 @pytest.mark.parametrize("odd", [{0}, {2}, {4}, {1, 3}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("position", [0, 3])
-def test_header_name_that_is_not_utf_8_is_readable(odd: set[int], compression: int, most: int, position: int) -> None:
+def test_header_name_that_is_not_utf_8_is_readable(
+    core: NativeCore | None, odd: set[int], compression: int, most: int, position: int
+) -> None:
     data = with_odd_names([0, 1, 2, 3, 4], odd, compression) + batch(5, [0, 1])
-    ours, theirs = FetchedRecords(fetched(data, position)), fetched(data, position)
-    found = []
+    ours, theirs = FetchedRecords(fetched(data, position), core), fetched(data, position)
+    found: list[Any] = []
     while not ours.is_empty:
         found += ours.take(most)
 
@@ -127,18 +136,20 @@ def test_every_client_reads_header_names_that_are_not_utf_8(monkeypatch: pytest.
     assert fetcher.MemoryRecords is RecordBatches
 
 
-def test_records_of_the_old_format_are_read() -> None:
+def test_records_of_the_old_format_are_read(core: NativeCore | None) -> None:
     data = legacy(3, 2) + legacy(5, 2)
 
-    assert [4, 5, 6] == [record.offset for record in FetchedRecords(fetched(data, 4)).take(9)]
+    assert [4, 5, 6] == [record.offset for record in FetchedRecords(fetched(data, 4), core).take(9)]
 
 
 @pytest.mark.parametrize("make", [lambda: batch(0, [0, 1]), lambda: batch(0, [0, 1], compression=1), lambda: legacy(0, 1)])
 @pytest.mark.parametrize("at", [-1, 18])
-def test_wrong_checksum_is_an_error_and_does_not_advance_the_position(make: Callable[[], bytes], at: int) -> None:
+def test_wrong_checksum_is_an_error_and_does_not_advance_the_position(
+    core: NativeCore | None, make: Callable[[], bytes], at: int
+) -> None:
     broken = bytearray(make())
     broken[at] ^= 1
-    records = FetchedRecords(fetched(bytes(broken) + batch(2, [2]), 0))
+    records = FetchedRecords(fetched(bytes(broken) + batch(2, [2]), 0), core)
     for _ in range(2):
         with pytest.raises(CorruptRecordException):
             records.take(9)
@@ -146,12 +157,12 @@ def test_wrong_checksum_is_an_error_and_does_not_advance_the_position(make: Call
         assert 0 == records.next_fetch_offset
 
 
-def test_checksums_are_not_checked_if_the_consumer_disables_them() -> None:
+def test_checksums_are_not_checked_if_the_consumer_disables_them(core: NativeCore | None) -> None:
     broken = bytearray(batch(0, [0, 1]))
     broken[18] ^= 1
     records = PartitionRecords(TopicPartition("t", 0), RecordBatches(bytes(broken)), None, 0, None, None, False, READ_COMMITTED)
 
-    assert 2 == len(FetchedRecords(records).take(9))
+    assert 2 == len(FetchedRecords(records, core).take(9))
 
 
 def test_fetcher_uses_the_patched_record_batches() -> None:

@@ -1,0 +1,57 @@
+"""Findings of `check` about the native core."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from streams_app.checking.finding import Level
+from streams_app.checking.native import native_finding
+from streams_app.errors import ConfigurationError
+from streams_app.native import native_core
+from streams_app.settings import Settings
+from tests.helpers.folding.native import required_core
+
+FOLD = {"name": "f", "source": "s", "group_key": "a", "changed": "b", "quiet_period": "1s"}
+
+
+def settings_of(native: str, **fold: Any) -> Settings:
+    return Settings.model_validate({"app_id": "shop", "folds": [{**FOLD, **fold}], "worker": {"native": native}})
+
+
+def test_native_core_is_no_finding_if_it_is_off_or_of_no_use() -> None:
+    assert native_finding(settings_of("off")) is None
+    assert native_finding(settings_of("auto", keep="last")) is None
+
+
+@pytest.mark.parametrize("choice", ["auto", "require"])
+def test_installed_native_core_is_reported(choice: str) -> None:
+    required_core()
+    found = native_finding(settings_of(choice, keep="names"))
+
+    assert found is not None
+    assert (Level.OK, "folds of names in JSON are read by the native core") == (found.level, found.text)
+
+
+@pytest.mark.parametrize(("choice", "level"), [("auto", Level.OK), ("require", Level.ERROR)])
+def test_absent_native_core_is_an_error_only_if_it_is_required(monkeypatch: pytest.MonkeyPatch, choice: str, level: Level) -> None:
+    monkeypatch.setitem(sys.modules, "streams_app_native", None)
+    found = native_finding(settings_of(choice))
+
+    assert found is not None
+    assert level is found.level
+    assert "the native core cannot be imported" in found.text
+
+
+@pytest.mark.parametrize("module", [None, type(sys)("other")])
+def test_worker_without_the_native_core_that_it_requires_does_not_start(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    if module is not None:
+        module.VERSION = "9.9.9"
+    monkeypatch.setitem(sys.modules, "streams_app_native", module)
+
+    assert native_core("auto") is None
+    assert native_core("off") is None
+    with pytest.raises(ConfigurationError, match=r'worker.native is "require", but .*pip install'):
+        native_core("require")

@@ -1,0 +1,68 @@
+"""Events that the native core reads and aggregates, compared with its reference in Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from streams_app.folding.core.chunks import ChunkCutter
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.native_chunks import NativeChunkCutter
+from streams_app.folding.core.shard_clock import RangeTime
+from streams_app.folding.reading.columns import ColumnarReader
+from streams_app.folding.reading.fast import FastReader
+from streams_app.folding.reading.reader import RangeFaults
+from streams_app.native import EventColumns, NativeCore
+from tests.helpers.folding.native import FOLDS, LIMITS, batch, difference, normal, outcome, required_core
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_native_core_reads_and_cuts_random_batches_as_python_does(seed: int) -> None:
+    assert difference(random.Random(seed), required_core()) is None
+
+
+class Faulty:
+    """The native core, or its events, with one method that panics from the given call on."""
+
+    def __init__(self, real: Any, name: str, calls: int = 0) -> None:
+        self._real, self._name, self._left = real, name, calls
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name:
+            self._left -= 1
+            if self._left < 0:
+                raise RuntimeError("the native core panicked")
+        return getattr(self._real, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._real)
+
+
+def test_range_is_read_by_python_after_a_panic(caplog: pytest.LogCaptureFixture) -> None:
+    core, data = required_core(), batch(random.Random(1), 50)
+    records, expected = core.Records.parse(data[:61], data[61:]), FastReader(FOLDS[0], LIMITS)
+    panicking = SimpleNamespace(Reader=core.Reader, EventColumns=lambda records: Faulty(core.EventColumns(records), "advance", 3))
+    reader = ColumnarReader(FOLDS[0], LIMITS, cast("NativeCore", panicking))
+
+    for _ in range(2):
+        assert outcome(expected, list(records), FOLDS[0], 10**13) == outcome(reader, records, FOLDS[0], 10**13)
+    assert ["native core failed, events are read by Python from now on fold=f"] == [line.getMessage() for line in caplog.records]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2])
+def test_range_is_aggregated_by_python_after_a_panic(calls: int) -> None:
+    fold, core, data = FOLDS[2], required_core(), batch(random.Random(1), 3_000)
+    records = core.Records.parse(data[:61], data[61:])
+    events = cast("EventColumns", ColumnarReader(fold, LIMITS, core).events(records, None, RangeFaults()))
+    listed, end, bounds = list(events), records[-1].offset, Bounds.of(fold)
+    reference = ChunkCutter(listed, -1, end, bounds, keeps_values=False)
+    cutter = NativeChunkCutter(cast("EventColumns", Faulty(events, "next_chunk", calls)), -1, end, bounds)
+    while reference.above < end:
+        expected = reference.next(RangeTime(10**13, None), 500)
+
+        assert normal(expected) == normal(cutter.next(RangeTime(10**13, None), 500))
+    assert cutter.above == end
