@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from redis.asyncio import Redis
 
+from streams_app.checking.extras import native_finding, tracing_finding
 from streams_app.checking.facts import declarations_of, kafka_facts
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.http import http_finding
@@ -20,13 +21,11 @@ from streams_app.checking.journals import journal_findings
 from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
-from streams_app.checking.native import native_finding
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_facts, redis_findings, shared_client
 from streams_app.checking.rights import rights_findings
 from streams_app.checking.schema_registry import schema_registry_findings
 from streams_app.checking.subscribers import subscriber_findings
-from streams_app.checking.tracing import tracing_finding
 from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
 from streams_app.errors import StreamsAppError

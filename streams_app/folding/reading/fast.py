@@ -3,11 +3,12 @@
 Only the fields that the fold needs are decoded. The rest of an event is checked to be JSON and skipped; if only names are kept, its
 numbers may have any size. Unusual events, and those with new names, are read by :class:`EventReader`, which determines the error.
 Both readers must accept and reject the same events for the same reasons. Otherwise an event could be rejected while one of its
-names is new to this process, and folded when it is read again later.
+names is new to this process, and folded when it is read again later. :class:`ColumnarReader` uses the native core.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -21,11 +22,14 @@ from streams_app.exact_json import SHALLOW, SHALLOW_BYTES, is_depth_guarded, num
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
-from streams_app.folding.core.names import Cache, mask_of
+from streams_app.folding.core.names import Cache, bit_of, mask_of, names_of_mask
 from streams_app.folding.reading.details import JSON_SPACES
 from streams_app.folding.reading.details import SHALLOW as SHALLOW_KEPT
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
+from streams_app.native import MASK_BYTES, NATIVE_ERROR, EventColumns, NativeCore, is_columnar
 from streams_app.settings import Limits
+
+logger = logging.getLogger(__name__)
 
 KNOWN_GROUPS_MAX: Final = 20_000
 """Maximum number of groups whose key is cached; most events belong to few groups."""
@@ -200,3 +204,56 @@ class FastReader(_FastReader):
             raise BadEventError("no-changed", "said by the slow way")
         mask = mask_of(names)
         return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
+
+
+class ColumnarReader(FastReader):
+    """Reads the events of columns; records that are no columns are read as :class:`.FastReader` does."""
+
+    def __init__(self, fold: Fold, limits: Limits, core: NativeCore) -> None:
+        super().__init__(fold, limits)
+        self._core = core
+        self._columns = core.Reader(
+            str(fold.group_key), fold.changed_path, limits.value_bytes, limits.key_bytes, limits.names_per_event
+        )
+        self._learned: set[str] = set()
+        self._is_sound = True
+
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[Event]:
+        """Read the events of a range, all at once if the records are columns; see :meth:`.EventReader.events`."""
+        found = self._read_columns(records, faults) if self._is_sound and is_columnar(records) else None
+        return super().events(records, decoded, faults) if found is None else found
+
+    def _read_columns(self, records: Sequence[SourceRecord], faults: RangeFaults) -> EventColumns | None:
+        """Read a range by the native core; return None, and no faults, if Python must read the whole range."""
+        found, by_python, left = self._core.EventColumns(records), RangeFaults(), 0
+        while (at := self._advance(found)) is not None:
+            if at < 0:
+                return None
+            left += 1
+            for event in super().events(records[at : at + 1], None, by_python):
+                offset, timestamp_ms, group, names = event[:4]
+                mask = names if isinstance(names, int) else mask_of(names)
+                if mask is None or mask.bit_length() > 8 * MASK_BYTES:
+                    return None
+                self._learn(mask)
+                found.put(offset, timestamp_ms, group, mask.to_bytes(MASK_BYTES, "little"))
+        faults.native = len(records) - left
+        faults.rejected += by_python.rejected
+        faults.misrouted += found.misrouted + by_python.misrouted
+        for example in (found.misrouted_example, by_python.misrouted_example):
+            faults.misrouted_example = faults.misrouted_example if example is None else example
+        return found
+
+    def _advance(self, found: EventColumns) -> int | None:
+        """Do the same as :meth:`.EventColumns.advance`; return -1 after a fault: from then on Python reads all."""
+        try:
+            return found.advance(self._columns)
+        except NATIVE_ERROR:
+            logger.exception("native core failed, events are read by Python from now on fold=%s", self._fold.name)
+            self._is_sound = False
+            return -1
+
+    def _learn(self, mask: int) -> None:
+        for name in names_of_mask(mask).keys() - self._learned:
+            self._learned.add(name)
+            self._columns.learn(name, bit_of(name))

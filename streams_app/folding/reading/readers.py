@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import PythonReader
-from streams_app.folding.reading.columns import ColumnarReader
-from streams_app.folding.reading.fast import FastKeptReader, FastReader, is_usual, is_usual_kept
+from streams_app.folding.reading.fast import ColumnarReader, FastKeptReader, FastReader, is_usual, is_usual_kept
 from streams_app.folding.reading.reader import EventReader
 from streams_app.folding.reading.unwrapping import FormatReader
 from streams_app.native import NativeCore

@@ -23,8 +23,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.native_chunks import NativeChunkCutter
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.folding.reading.columns import ColumnarReader
-from streams_app.folding.reading.fast import FastReader
+from streams_app.folding.reading.fast import ColumnarReader, FastReader
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import pack

@@ -13,8 +13,7 @@ from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.native_chunks import NativeChunkCutter
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.folding.reading.columns import ColumnarReader
-from streams_app.folding.reading.fast import FastReader
+from streams_app.folding.reading.fast import ColumnarReader, FastReader
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.native import EventColumns, NativeCore
 from tests.helpers.folding.native import FOLDS, LIMITS, batch, difference, normal, outcome, required_core

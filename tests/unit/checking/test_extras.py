@@ -1,4 +1,4 @@
-"""Findings of `check` about the native core."""
+"""Findings of `check` about optional packages: tracing and the native core."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from streams_app.checking.extras import native_finding, tracing_finding
 from streams_app.checking.finding import Level
-from streams_app.checking.native import native_finding
 from streams_app.errors import ConfigurationError
 from streams_app.native import native_core
 from streams_app.settings import Settings
@@ -17,19 +17,43 @@ from tests.helpers.folding.native import required_core
 FOLD = {"name": "f", "source": "s", "group_key": "a", "changed": "b", "quiet_period": "1s"}
 
 
-def settings_of(native: str, **fold: Any) -> Settings:
+def settings_of(*, enabled: bool) -> Settings:
+    return Settings.model_validate({"app_id": "shop", "folds": [FOLD], "tracing": {"enabled": enabled}})
+
+
+def test_disabled_tracing_is_no_finding() -> None:
+    assert None is tracing_finding(settings_of(enabled=False))
+
+
+def test_enabled_tracing_is_reported() -> None:
+    found = tracing_finding(settings_of(enabled=True))
+
+    assert found is not None
+    assert Level.OK is found.level
+
+
+def test_tracing_without_its_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "streams_app.tracing.spans", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    found = tracing_finding(settings_of(enabled=True))
+
+    assert found is not None
+    assert (Level.ERROR, "pip install 'streams_app[otel]'") == (found.level, found.advice)
+
+
+def native_settings(native: str, **fold: Any) -> Settings:
     return Settings.model_validate({"app_id": "shop", "folds": [{**FOLD, **fold}], "worker": {"native": native}})
 
 
 def test_native_core_is_no_finding_if_it_is_off_or_of_no_use() -> None:
-    assert native_finding(settings_of("off")) is None
-    assert native_finding(settings_of("auto", keep="last")) is None
+    assert native_finding(native_settings("off")) is None
+    assert native_finding(native_settings("auto", keep="last")) is None
 
 
 @pytest.mark.parametrize("choice", ["auto", "require"])
 def test_installed_native_core_is_reported(choice: str) -> None:
     required_core()
-    found = native_finding(settings_of(choice, keep="names"))
+    found = native_finding(native_settings(choice, keep="names"))
 
     assert found is not None
     assert (Level.OK, "folds of names in JSON are read by the native core") == (found.level, found.text)
@@ -38,7 +62,7 @@ def test_installed_native_core_is_reported(choice: str) -> None:
 @pytest.mark.parametrize(("choice", "level"), [("auto", Level.OK), ("require", Level.ERROR)])
 def test_absent_native_core_is_an_error_only_if_it_is_required(monkeypatch: pytest.MonkeyPatch, choice: str, level: Level) -> None:
     monkeypatch.setitem(sys.modules, "streams_app_native", None)
-    found = native_finding(settings_of(choice))
+    found = native_finding(native_settings(choice))
 
     assert found is not None
     assert level is found.level
