@@ -224,7 +224,10 @@ def test_second_control_c_stops_at_once_and_leaves_nothing_behind(demo: Demo) ->
 
 @needs_proc
 @pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "ready, metrics at"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.long)],
+)
 def test_terminated_demo_leaves_nothing_behind(demo: Demo, number: signal.Signals, begun: str) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
     wait_until_sync(lambda: begun in demo.text, 60, begun)
