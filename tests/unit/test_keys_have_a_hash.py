@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 import pytest
 
@@ -32,8 +32,12 @@ def _classes() -> tuple[dict[str, list[str]], set[str]]:
                 kind = " ".join(map(ast.unparse, [*node.decorator_list, *node.bases]))
                 is_compared = "BaseModel" in kind or ("frozen=True" in kind and "eq=False" not in kind)
                 if is_compared and not own_hash:
-                    members[node.name] = [ast.unparse(each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)]
+                    members[node.name] = [ast.unparse(each.annotation) for each in node.body if _is_hashed(each)]
     return members, keys
+
+
+def _is_hashed(node: ast.stmt) -> TypeGuard[ast.AnnAssign]:
+    return isinstance(node, ast.AnnAssign) and not (node.value and "hash=False" in ast.unparse(node.value))
 
 
 def test_key_has_only_members_with_a_hash() -> None:
