@@ -20,6 +20,7 @@ from streams_app.errors import ConfigurationError, InternalError, StreamsAppErro
 COMMANDS: Final = {
     "demo": "streams_app.cli.demo",
     "worker": "streams_app.cli.worker",
+    "console": "streams_app.cli.console",
     "check": "streams_app.cli.check",
     "topics": "streams_app.cli.topics",
     "groups": "streams_app.cli.groups",

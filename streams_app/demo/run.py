@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from streams_app.demo.stage import (
     FOLD,
     PARTITIONS,
     STORE,
+    ConsoleProcess,
     HubProcess,
     Servers,
     WorkerProcess,
@@ -100,11 +101,10 @@ def run(options: Options, console: Console) -> None:
         with servers(options.bootstrap, options.redis, folder) as on:
             config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
             fold = fold_text(settings.fold(FOLD))
-            if isinstance(source, EventReplay):
-                view.step(f"  pace        {source.rate_text}")
-            view.step(f"  broker      {on.broker}\n  redis       {on.redis}\n  fold        {fold}\n{CONSUMERS}")
+            about = [f"  pace        {source.rate_text}"] if isinstance(source, EventReplay) else []
+            about.append(f"  broker      {on.broker}\n  redis       {on.redis}\n  fold        {fold}\n{CONSUMERS}")
             try:
-                asyncio.run(_play(options, view, source, folder, on, settings, config, interruption))
+                asyncio.run(_play(options, view, source, folder, on, settings, config, interruption, about))
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
             finally:
@@ -148,6 +148,7 @@ class _Demo:
         settings: Settings,
         config: Path,
         interruption: Interruption,
+        about: Sequence[str],
     ) -> None:
         self._options = options
         self._view = view
@@ -157,6 +158,7 @@ class _Demo:
         self._settings = settings
         self._config = config
         self._interruption = interruption
+        self._about = about
         self._clock: Clock = SystemClock()
         self._fold = settings.fold(FOLD)
         self._producer = AckedProducer(settings.kafka, client_id="demo-load")
@@ -178,22 +180,35 @@ class _Demo:
     async def run(self) -> None:
         self._listen()
         try:
-            async with topics_and_tables(self._settings, self._on):
-                self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
-                worker = WorkerProcess(self._config, self._folder)
-                hub = HubProcess(self._config, self._folder)
-                try:
-                    await self._use(worker, hub)
-                finally:
-                    self._interruption.begin_exit()
-                    await self._observer.stop()
-                    await self._producer.stop()
-                    stops = (asyncio.to_thread(process.stop, at_once=self._is_stopped_at_once) for process in (worker, hub))
-                    await asyncio.gather(*stops)
+            console = ConsoleProcess(self._config, self._folder)
+            try:
+                await console.ready(self._clock)
+                self._view.step(f"  console     {console.url}  shows all of it in a browser")
+                await self._perform()
+            finally:
+                self._interruption.begin_exit()
+                await asyncio.to_thread(console.stop, at_once=self._is_stopped_at_once)
             self._summary()
         finally:
             self._write_side.close()
             self._kept.close()
+
+    async def _perform(self) -> None:
+        """Play the load with a worker and a hub, and stop both at the end."""
+        for text in self._about:
+            self._view.step(text)
+        async with topics_and_tables(self._settings, self._on):
+            self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
+            worker = WorkerProcess(self._config, self._folder)
+            hub = HubProcess(self._config, self._folder)
+            try:
+                await self._use(worker, hub)
+            finally:
+                self._interruption.begin_exit()
+                await self._observer.stop()
+                await self._producer.stop()
+                stops = (asyncio.to_thread(process.stop, at_once=self._is_stopped_at_once) for process in (worker, hub))
+                await asyncio.gather(*stops)
 
     async def _use(self, worker: WorkerProcess, hub: HubProcess) -> None:
         await worker.ready(self._clock)

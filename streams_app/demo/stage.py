@@ -22,6 +22,7 @@ from streams_app.demo.removal import remove_all
 from streams_app.demo.write_side import SUM
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
+from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.fold import Fold
 from streams_app.operations.topics import create_missing_topics
@@ -44,6 +45,7 @@ SHOWN_FOR: Final = "20s"
 """Time for which the live page shows an update, a folded record or an open tab."""
 
 LISTENS: Final = re.compile(r"http listens url=(\S+)")
+CONSOLE: Final = re.compile(r"the console is served url=(\S+)")
 SERVES: Final = re.compile(r"live views are served url=(\S+)")
 
 TEMPLATE: Final = """\
@@ -58,7 +60,7 @@ partitions = {partitions}
 url = "{redis}"
 
 [http]
-port = 0
+port = {http_port}
 
 [worker]
 tick = "250ms"
@@ -164,7 +166,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
     path.write_text(
         TEMPLATE.format(
             app_id=app_id, bootstrap=on.bootstrap, redis=on.redis_url, partitions=PARTITIONS, fold=FOLD, store=STORE, source=source,
-            journal=JOURNAL,
+            journal=JOURNAL, http_port=free_port(),
             group_key=json.dumps(group_key), changed=json.dumps(changed), quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD,
             folder=folder, sql=SUM, shown_for=SHOWN_FOR,
         ),
@@ -193,11 +195,13 @@ async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[No
 class DemoProcess:
     """A ``streams-app`` command that runs as a separate process; ``url`` is empty until ``listens`` finds it in its log."""
 
-    def __init__(self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path, **environment: str
+    ) -> None:
         self._name = name
         self._listens = listens
         line = [sys.executable, "-m", "streams_app", *command, "--config", str(config)]
-        self._child = Child(name, line, folder / name, {DEMO_FOLDER: str(folder)})
+        self._child = Child(name, line, folder / name, {DEMO_FOLDER: str(folder), **environment})
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:
@@ -253,7 +257,15 @@ class HubProcess(DemoProcess):
     """Hub process, which serves the live views of the demo to browsers."""
 
     def __init__(self, config: Path, folder: Path) -> None:
-        super().__init__("hub", ["live", "serve", "--page"], SERVES, config, folder)
+        # The port of the settings is that of the worker, which may start later.
+        super().__init__("hub", ["live", "serve", "--page"], SERVES, config, folder, STREAMS_APP_HTTP_PORT="0")
+
+
+class ConsoleProcess(DemoProcess):
+    """Console process, on which the demo is seen in a browser."""
+
+    def __init__(self, config: Path, folder: Path) -> None:
+        super().__init__("console", ["console"], CONSOLE, config, folder)
 
 
 @contextlib.contextmanager

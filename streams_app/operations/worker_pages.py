@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
+import msgspec
 
 from streams_app.formatting import escaped
 from streams_app.settings import HttpSettings, Settings
@@ -20,6 +21,12 @@ ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 _BUILD_INFO: Final = re.compile(r'^streams_app_build_info\{(?:.*?app_id="([^"]*)")?', re.MULTILINE)
 """Metric that names the application of a worker; older workers omit the name."""
+
+
+class _Health(msgspec.Struct):
+    ready: bool
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,39 @@ def page_of(url: str, text: str, app_id: str) -> Page:
     if found[1] not in (None, app_id):
         return Page(url, None, f"belongs to the application {escaped(found[1])}, not to {app_id}")
     return Page(url, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What a worker reports at ``/health/ready``.
+
+    Attributes:
+        fault: Why the request failed, as the end of a sentence that begins with the address; empty if it did not fail.
+    """
+
+    is_ready: bool
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    fault: str = ""
+
+
+async def readiness(urls: Sequence[str]) -> list[Readiness]:
+    """Ask workers concurrently whether they are ready; return one result for each address, in the order of ``urls``."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as session:
+        return await asyncio.gather(*(_readiness(session, url) for url in urls))
+
+
+async def _readiness(session: aiohttp.ClientSession, url: str) -> Readiness:
+    try:
+        async with session.get(metrics_url(url).removesuffix("/metrics") + "/health/ready", allow_redirects=False) as answer:
+            found = msgspec.json.decode(await answer.read(), type=_Health)
+    except TimeoutError:
+        return Readiness(False, fault=f"does not answer within {ANSWER_SECONDS:.0f} s")
+    except msgspec.MsgspecError:
+        return Readiness(False, fault="is not a worker of streams_app")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return Readiness(False, fault=f"does not answer ({type(error).__name__})")
+    return Readiness(found.ready, found.reasons, found.remarks)
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:

@@ -2,6 +2,7 @@
 
 from streams_app.settings.application import Settings
 from streams_app.settings.base import UrlParts, has_late_at, redacted
+from streams_app.settings.console import ConsoleSettings
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
@@ -18,6 +19,7 @@ from streams_app.settings.sections import (
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 __all__ = [
+    "ConsoleSettings",
     "EventsSettings",
     "HttpSettings",
     "JournalSettings",

@@ -13,6 +13,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.formatting import suggestion
 from streams_app.settings.base import Section
+from streams_app.settings.console import ConsoleSettings
 from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.loading import load
@@ -42,6 +43,7 @@ class Settings(Section):
     live: tuple[LiveView, ...] = ()
     live_server: LiveServer = LiveServer()
     journals: tuple[JournalSettings, ...] = ()
+    console: ConsoleSettings = ConsoleSettings()
 
     @field_validator("read_stores")
     @classmethod

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.formatting import suggestion
+from streams_app.settings.console import ConsoleSettings
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
@@ -146,6 +147,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "schema_registry": SchemaRegistrySettings,
     "events": EventsSettings,
     "live_server": LiveServer,
+    "console": ConsoleSettings,
 }
 _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "folds": (Fold, "fold"),
@@ -226,7 +228,9 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
     """Convert the text of an environment variable: split it at commas if its setting is a list; the model converts other texts."""
-    if target[-1] in ("folds", "fields", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
+    if target[-1] in ("folds", "fields", "columns", "payload", "origins", "workers") or (
+        target[-1] in ("group_key", "key") and "," in text
+    ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

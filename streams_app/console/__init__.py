@@ -1,0 +1,1 @@
+"""The console: web pages on which operators see an application, each with the same facts as JSON."""

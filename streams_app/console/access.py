@@ -1,0 +1,67 @@
+"""Who may see the console: the token, the cookie of a session, and how often a wrong token may be tried."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import deque
+from typing import Final
+
+from streams_app.clock import Clock
+
+COOKIE: Final = "streams_app_console"
+SESSION_MS: Final = 12 * 3_600_000
+MAX_TOKEN: Final = 4_096
+"""Maximum number of characters of a token that is compared."""
+
+TRIES: Final = 10
+"""Maximum number of wrong tokens of one address within :data:`TRIES_MS`."""
+
+ALL_TRIES: Final = 300
+"""The same of all addresses together."""
+
+TRIES_MS: Final = 60_000
+
+
+class Sessions:
+    """Checks tokens, and makes and checks the cookies of those who had the right one.
+
+    A cookie has the end of its session, signed with the token: sessions need no memory, survive a restart, and end when the token
+    changes.
+    """
+
+    def __init__(self, token: str, clock: Clock) -> None:
+        self._token = token.encode()
+        self._key = hashlib.sha256(b"streams_app console session\0" + self._token).digest()
+        self._clock = clock
+        self._wrong: deque[tuple[int, str]] = deque()
+
+    def is_right(self, token: str) -> bool:
+        """Compare a token in constant time."""
+        return hmac.compare_digest(token[:MAX_TOKEN].encode("utf-8", "surrogateescape"), self._token)
+
+    def may_try(self, address: str) -> bool:
+        """Return whether an address may try a token now; of :meth:`failed` tries, only those of the last minute count."""
+        now_ms = self._clock.monotonic_ms()
+        while self._wrong and now_ms - self._wrong[0][0] >= TRIES_MS:
+            self._wrong.popleft()
+        return len(self._wrong) < ALL_TRIES and sum(other == address for _, other in self._wrong) < TRIES
+
+    def failed(self, address: str) -> None:
+        """Count a wrong token."""
+        self._wrong.append((self._clock.monotonic_ms(), address))
+
+    def cookie(self) -> str:
+        """Return the value of the cookie of a new session."""
+        end = str(self._clock.now_ms() + SESSION_MS)
+        return f"{end}.{self._signed(end)}"
+
+    def is_valid(self, cookie: str) -> bool:
+        """Return whether a cookie is of a session that has not ended."""
+        end, _, signature = cookie[:MAX_TOKEN].partition(".")
+        if not hmac.compare_digest(self._signed(end).encode(), signature.encode("utf-8", "surrogateescape")):
+            return False
+        return self._clock.now_ms() < int(end)
+
+    def _signed(self, end: str) -> str:
+        return hmac.new(self._key, end.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

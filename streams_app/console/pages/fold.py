@@ -1,0 +1,303 @@
+"""The page of a fold: what it does, the last hour, which window would do what, and its open groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from streams_app.checking.facts import Declarations
+from streams_app.console.asking import Asked
+from streams_app.console.hiding import Hidden
+from streams_app.console.pages.model import Chart, Line, Problem, State, Unit, ratio_points, window_of
+from streams_app.console.pages.overview import fold_path, fold_state, problems_of
+from streams_app.console.reading import Missing, Sources, WorkerState
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
+from streams_app.formatting import shown_key, span
+from streams_app.operations.group_facts import closing_event_text, quiet_text
+from streams_app.operations.groups import groups_in_redis, open_in_redis
+from streams_app.tuning.live import combined, live_curve, live_metrics_in, live_windows
+from streams_app.tuning.recommending import recommend
+
+ROWS: Final = 50
+MOST_PAGES: Final = 200
+"""Pages of groups that can be turned: 10 000 groups, as ``groups list`` shows at most."""
+
+SORTS: Final = {
+    "quiet": "due first",
+    "oldest": "open for longest",
+    "events": "most events",
+    "largest": "most changed names",
+}
+"""Sort orders of the open groups, with their names."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A part of the definition in plain words."""
+
+    what: str
+    text: str
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """An open group in the list.
+
+    Attributes:
+        group: Its key as ``groups list`` shows it, or a hash of it.
+        link: Path of its page; empty if keys are hidden.
+        due_ms: Time at which it closes if no event arrives.
+        by: The bound that closes it then.
+    """
+
+    group: str
+    link: str
+    partition: int
+    events: int
+    names: int
+    bytes: int
+    first_event_ms: int
+    last_event_ms: int
+    quiet_in_ms: int
+    hold_in_ms: int
+    due_ms: int
+    by: Literal["quiet_period", "max_hold"]
+
+
+class GroupList(msgspec.Struct, frozen=True, tag="found"):
+    """A page of the open groups.
+
+    Attributes:
+        total: Number of open groups of the fold.
+        page: Number of this page, from 1.
+        pages: Number of pages that can be turned.
+    """
+
+    rows: list[GroupRow]
+    total: int
+    sort: str
+    page: int
+    pages: int
+    first: int
+
+
+class CurvePoint(msgspec.Struct, frozen=True):
+    """What a quiet period would have folded."""
+
+    quiet_ms: int
+    ratio: float
+    records: int
+    is_present: bool
+    is_recommended: bool
+
+
+class WindowCurve(msgspec.Struct, frozen=True, tag="found"):
+    """The folding ratio that each quiet period would have given since the workers started.
+
+    Attributes:
+        why: Why one is recommended, as ``tune`` says it.
+    """
+
+    points: list[CurvePoint]
+    events: int
+    since_ms: int
+    why: str
+    command: str
+
+
+class FoldPage(msgspec.Struct, frozen=True):
+    """The model of the page."""
+
+    name: str
+    state: State
+    word: str
+    problems: list[Problem]
+    definition: list[Rule]
+    charts: list[Chart]
+    window: WindowCurve | Missing
+    groups: GroupList | Missing
+    sorts: dict[str, str]
+    sort_links: dict[str, str]
+    group_link: str
+    missing: list[Missing]
+    since_ms: int
+    now_ms: int
+
+
+async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> FoldPage:
+    """Collect the page from the workers, the history and Redis."""
+    settings = sources.settings
+    fold = settings.fold(asked.named("fold", [fold.name for fold in settings.folds], "fold"))
+    sort, page = asked.choice("sort", SORTS, "quiet"), asked.number("page", 1, 1, MOST_PAGES)
+    workers = await sources.part("the workers", "workers-part", sources.workers)
+    states = () if isinstance(workers, Missing) else workers
+    now_ms = sources.clock.now_ms()
+    answering = [worker for worker in states if not worker.fault]
+    rate = sources.history.rate_now("events_folded_total", now_ms, {"fold": fold.name})
+    state, word = fold_state(fold, [worker.samples for worker in answering], rate)
+    link = fold_path(fold.name)
+    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in (link, "/#workers")]
+    key = ("groups", fold.name, sort, page)
+    groups = await sources.redis_part("the open groups", key, lambda: _groups(sources, fold, sort, page))
+    curve = await sources.part("the window", ("window", fold.name), lambda: _window(sources, fold, answering))
+    return FoldPage(
+        fold.name, state, word, problems, list(definition_of(fold)), list(charts_of(sources, fold, answering, now_ms)), curve, groups,
+        SORTS, {one: f"{link}?{urlencode({'sort': one})}#groups" for one in SORTS}, f"{link}/group",
+        [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms), now_ms,
+    )  # fmt: skip
+
+
+# Definition
+
+
+def definition_of(fold: Fold) -> Iterator[Rule]:
+    """Yield what a fold does, in plain words."""
+    yield Rule("reads", f"{fold.source}" + ("" if fold.format == "json" else f", as {fold.format}"))
+    yield Rule("groups by", _key_text(fold))
+    yield Rule("keeps", _kept_text(fold))
+    yield Rule("closes a group", "; ".join(_closing_texts(fold)))
+    yield Rule("writes", f"{fold.output}; rejected events go to {fold.dead_letters}")
+
+
+def _key_text(fold: Fold) -> str:
+    if callable(fold.group_key):
+        return "a function"
+    return "the record key" if fold.group_key == RECORD_KEY else " and ".join(fold.group_fields)
+
+
+def _kept_text(fold: Fold) -> str:
+    changed = "the names that a function returns" if callable(fold.changed) else f"the names in {fold.changed}"
+    if fold.kept == "aggregates":
+        pairs = ", ".join(f"{how} of {name}" for name, how in (fold.aggregates or {}).items())
+        return f"{pairs}, for {changed}"
+    return {"names": changed, "last": f"{changed}, with the last value of each", "events": "whole events"}[fold.kept]
+
+
+def _closing_texts(fold: Fold) -> Iterator[str]:
+    yield f"once it was quiet for {quiet_text(fold)}"
+    yield f"once it was open for {span(fold.max_hold_ms)}"
+    if fold.max_events:
+        yield f"with its {fold.max_events:,} events"
+    if fold.keeps_events:
+        yield f"before it exceeds {fold.max_bytes:,} bytes"
+    else:
+        yield f"before it exceeds {fold.max_changed:,} names"
+    if fold.close_when is not None:
+        yield f"at an event {closing_event_text(fold)}"
+
+
+# Charts
+
+
+def charts_of(sources: Sources, fold: Fold, workers: Sequence[WorkerState], now_ms: int) -> Iterator[Chart]:
+    """Yield the charts of the last time."""
+    history, of = sources.history, {"fold": fold.name}
+    window = window_of(history, now_ms)
+    slots, step = window.slots, window.step
+
+    def chart(key: str, title: str, unit: Unit, hint: str, now: float | None, *lines: Line) -> Chart:
+        return Chart(key, title, unit, list(lines), window.from_ms, window.step_ms, now, hint)
+
+    def rate(name: str) -> list[float | None]:
+        return list(history.rate(name, now_ms, of, slots=slots, step=step))
+
+    def gauge(name: str, how: Literal["sum", "max"] = "sum") -> list[float | None]:
+        return list(history.gauge(name, now_ms, of, how=how, slots=slots, step=step))
+
+    def last(name: str, how: Literal["sum", "max"] = "sum") -> float | None:
+        found = [value for worker in workers if (value := worker.samples.total(name, **of)) is not None]
+        return (sum(found) if how == "sum" else max(found)) if found else None
+
+    events, records = rate("events_folded_total"), rate("records_emitted_total")
+    yield chart("in", "Events in", "events/s", "Zero while lag rises: see the reasons at the top.",
+                history.rate_now("events_folded_total", now_ms, of), Line("events", events))  # fmt: skip
+    yield chart("out", "Records out", "records/s", "Acknowledged by the broker.",
+                history.rate_now("records_emitted_total", now_ms, of), Line("records", records))  # fmt: skip
+    ratios = ratio_points(history, now_ms, window, of)
+    yield chart("ratio", "Folded away", "share", "1 - records / events that they contain.",
+                next((point for point in reversed(ratios) if point is not None), None), Line("folded away", ratios))  # fmt: skip
+    delays = _delays(rate("emit_delay_seconds_sum"), rate("emit_delay_seconds_count"))
+    yield chart("delay", "Delay after due", "seconds", "From the time at which a group is due to its emission, on average.",
+                next((point for point in reversed(delays) if point is not None), None), Line("delay", delays))  # fmt: skip
+    yield chart("groups", "Open groups", "groups", "Each costs about 450 bytes of Redis.", last("open_groups"),
+                Line("open groups", gauge("open_groups")))  # fmt: skip
+    yield chart("overdue", "Oldest overdue", "seconds", "Above a few ticks: emission is behind.",
+                last("oldest_overdue_seconds", "max"), Line("overdue", gauge("oldest_overdue_seconds", "max")))  # fmt: skip
+    yield chart("lag", "Lag", "events", "Rising: add workers up to the number of partitions.", last("lag_events", "max"),
+                Line("lag", gauge("lag_events", "max")))  # fmt: skip
+    yield chart("outbox", "Not acknowledged", "records", "Stays above 0: the broker does not acknowledge.", last("outbox_records"),
+                Line("records", gauge("outbox_records")))  # fmt: skip
+
+
+def _delays(seconds: Sequence[float | None], counts: Sequence[float | None]) -> list[float | None]:
+    return [None if total is None or not count else total / count for total, count in zip(seconds, counts, strict=True)]
+
+
+# Window
+
+
+async def _window(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowCurve:
+    """Return what ``streams-app tune --live`` shows, by the gaps that the workers have counted.
+
+    Raises:
+        TryAgainError: No worker has folded an event yet.
+        ConfigurationError: The workers are of different versions.
+    """
+    found = [metrics for worker in workers if (metrics := _live_metrics(worker, fold)) is not None]
+    if not found or not sum(metrics.events for metrics in found):
+        raise TryAgainError("no worker that answers has folded an event of it since its start")
+    try:
+        metrics = combined(found, fold.default_quiet_period_ms)
+    except ValueError as error:
+        raise ConfigurationError([f"the workers have different versions: {error}"]) from error
+    present_ms = fold.default_quiet_period_ms
+    curve = live_curve(fold.name, metrics, live_windows(metrics, present_ms), sources.clock.now_ms())
+    advice = recommend(curve, longest_ms=fold.max_hold_ms)
+    points = [
+        CurvePoint(one.quiet_ms, one.ratio, one.records, one.quiet_ms == present_ms, one.quiet_ms == advice.quiet_ms)
+        for one in curve.points
+    ]
+    why = advice.why
+    if isinstance(fold.quiet_period, QuietPeriod):
+        why += " Events set their own quiet period: the candidates are values for the default."
+    return WindowCurve(points, curve.events, curve.from_ms, why, f"streams-app tune --fold {fold.name}")
+
+
+def _live_metrics(worker: WorkerState, fold: Fold) -> Any:
+    """Return the metrics of a fold; only its own lines are parsed, because a parser in Python takes 50 µs for each."""
+    label = f'fold="{fold.name}"'
+    lines = [line for line in worker.page.split("\n") if label in line or line.startswith("process_start_time_seconds ")]
+    try:
+        return live_metrics_in("\n".join(lines) + "\n", fold.name)
+    except (ValueError, KeyError):
+        return None  # a worker of another version
+
+
+# Groups
+
+
+async def _groups(sources: Sources, fold: Fold, sort: str, page: int) -> GroupList:
+    settings = sources.settings
+    rows = await groups_in_redis(settings, fold.name, page * ROWS, sort)
+    total = await open_in_redis(settings, fold.name) if len(rows) == page * ROWS else len(rows)
+    now_ms, hidden = sources.clock.now_ms(), Hidden(settings)
+    found = [group_row(row, fold, hidden, now_ms) for row in rows[(page - 1) * ROWS :]]
+    return GroupList(found, total, sort, page, min(MOST_PAGES, max(1, -(-total // ROWS))), (page - 1) * ROWS + 1)
+
+
+def group_row(row: dict[str, Any], fold: Fold, hidden: Hidden, now_ms: int) -> GroupRow:
+    """Return a row of the list from a row of :func:`.rows_of`."""
+    key = shown_key(row["key"])
+    is_quiet = row["quiet_in_ms"] <= row["hold_in_ms"]
+    return GroupRow(
+        hidden.key(key), "" if hidden.is_on else group_path(fold.name, key), row["partition"], row["events"], row["names"],
+        row["bytes"], row["first_event_ms"], row["last_event_ms"], row["quiet_in_ms"], row["hold_in_ms"],
+        now_ms + min(row["quiet_in_ms"], row["hold_in_ms"]), "quiet_period" if is_quiet else "max_hold",
+    )  # fmt: skip
+
+
+def group_path(fold: str, key: str) -> str:
+    """Return the path of the page of a group."""
+    return f"{fold_path(fold)}/group?{urlencode({'key': key}, quote_via=quote)}"

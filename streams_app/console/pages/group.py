@@ -1,0 +1,247 @@
+"""The page of a group: why it is open, its events and bounds on a time line, and its last records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+import orjson
+
+from streams_app.checking.facts import Declarations
+from streams_app.codec import canonical_bytes, keys_typed
+from streams_app.console.asking import Asked, PageError
+from streams_app.console.hiding import Hidden
+from streams_app.console.pages.fold import group_path
+from streams_app.console.pages.overview import fold_path
+from streams_app.console.reading import Missing, Sources
+from streams_app.fold import Fold
+from streams_app.formatting import escaped, shown_key
+from streams_app.operations.explain_group import ExplainedGroup, explained
+from streams_app.operations.group_events import GroupEvents, events_of_group
+from streams_app.operations.newest_records import TopicRecord, newest_records
+
+SHOWN_EVENTS: Final = 50
+SHOWN_RECORDS: Final = 20
+READ_RECORDS: Final = 5_000
+"""Number of records of the output that are read to find those of the group."""
+
+SHOWN_NAMES: Final = 12
+QUIETS_BACK: Final = 12
+"""The time line begins at most this many quiet periods ago."""
+
+_NAMES: Final = re.compile(r"( changed names?) \(.*", re.DOTALL)
+_PRIVATE: Final = ("journal", "dropped", "try")
+"""Facts that contain the key, or what a user has written."""
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """A labelled line of ``groups explain``."""
+
+    label: str
+    text: str
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A time at which a group closes.
+
+    Attributes:
+        is_next: Whether this bound closes the group, if no event arrives.
+    """
+
+    name: Literal["quiet_period", "max_hold"]
+    what: str
+    at_ms: int
+    is_next: bool
+
+
+class OpenWindow(msgspec.Struct, frozen=True):
+    """The open fold of a group in one partition."""
+
+    partition: int
+    events: int
+    names: int
+    bytes: int
+    first_offset: int
+    last_offset: int
+    first_event_ms: int
+    last_event_ms: int
+    bounds: list[Bound]
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """An event of the open fold; ``changed`` is None if the fold keeps whole events, or if values are hidden."""
+
+    at_ms: int
+    offset: int
+    changed: list[str] | None
+
+
+class EventList(msgspec.Struct, frozen=True, tag="found"):
+    """The events of the open fold.
+
+    Attributes:
+        times: Times of all events that were read.
+        rows: The newest ones, the newest first.
+        is_whole: Whether these are all events of the open fold.
+    """
+
+    times: list[int]
+    rows: list[EventRow]
+    source: str
+    is_whole: bool
+
+
+class GroupPart(msgspec.Struct, frozen=True):
+    """What is known of the group in one partition; without a ``window`` it is not open there."""
+
+    verdict: str
+    facts: list[Fact]
+    window: OpenWindow | None = None
+    events: EventList | Missing | None = None
+
+
+class RecordRow(msgspec.Struct, frozen=True):
+    """A folded record of the group."""
+
+    fold_id: str
+    at_ms: int
+    reason: str
+    events: int
+    first_event_ms: int
+    last_event_ms: int
+    changed: list[str] | None
+
+
+class RecordList(msgspec.Struct, frozen=True, tag="found"):
+    """The last records of the group.
+
+    Attributes:
+        read: Number of records of the output that were read to find them.
+        is_whole: Whether the topic has no others.
+    """
+
+    rows: list[RecordRow]
+    topic: str
+    read: int
+    is_whole: bool
+
+
+class GroupPage(msgspec.Struct, frozen=True):
+    """The model of the page."""
+
+    fold: str
+    fold_link: str
+    group: str
+    link: str
+    parts: list[GroupPart] | Missing
+    records: RecordList | Missing
+    now_ms: int
+    from_ms: int
+
+
+async def collect(sources: Sources, _: Declarations, asked: Asked) -> GroupPage:
+    """Collect the page from Redis, a journal or the source, and the output topic."""
+    settings = sources.settings
+    fold = settings.fold(asked.named("fold", [fold.name for fold in settings.folds], "fold"))
+    typed = asked.text("key")
+    if not typed:
+        raise PageError(400, "Which group? Write its key as the list of open groups shows it")
+    hidden = Hidden(settings)
+    found = await sources.redis_part(
+        "the group", ("group", fold.name, typed), lambda: explained(settings, fold, typed, sources.clock)
+    )
+    member = keys_typed(typed)[0]
+    if not isinstance(found, Missing) and (state := next((one.found for one in found if one.found is not None), None)) is not None:
+        member = state.member
+    records = await sources.part(
+        "its records", ("records", fold.name, typed), lambda: _records(sources, fold, canonical_bytes(member), hidden)
+    )
+    parts = found if isinstance(found, Missing) else [await _part(sources, fold, typed, one, hidden) for one in found]
+    now_ms = sources.clock.now_ms()
+    from_ms = begin_of(fold, parts if isinstance(parts, list) else [], now_ms)
+    return GroupPage(
+        fold.name, fold_path(fold.name), hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed), parts, records,
+        now_ms, from_ms,
+    )  # fmt: skip
+
+
+def begin_of(fold: Fold, parts: Sequence[GroupPart], now_ms: int) -> int:
+    """Return the begin of the time line: some quiet periods before the open fold, so that its last records are seen, too."""
+    opened = min((part.window.first_event_ms for part in parts if part.window is not None), default=now_ms)
+    back_ms = max(QUIETS_BACK * fold.quiet_period_ms, 2 * (now_ms - opened))
+    return min(opened, now_ms) - min(back_ms, 10 * fold.max_hold_ms)
+
+
+async def _part(sources: Sources, fold: Fold, typed: str, one: ExplainedGroup, hidden: Hidden) -> GroupPart:
+    facts = [Fact(label, text) for label, text in one.facts.items() if not (hidden.is_on and label in _PRIVATE)]
+    verdict = one.verdict
+    if hidden.is_on:
+        facts = [Fact(fact.label, _NAMES.sub(r"\1", fact.text)) for fact in facts]
+        verdict = _without_key(verdict, typed, one, hidden)
+    if one.found is None or one.found.row is None:
+        return GroupPart(verdict, facts)
+    state, row = one.found, one.found.row
+    events = await sources.part(
+        "its events", ("events", fold.name, typed, state.shard.partition),
+        lambda: events_of_group(sources.settings, fold, state, typed),
+    )  # fmt: skip
+    listed = events if isinstance(events, Missing) else event_list(events, hidden)
+    return GroupPart(verdict, facts, window_of(row, sources.clock.now_ms()), listed)
+
+
+def _without_key(verdict: str, typed: str, one: ExplainedGroup, hidden: Hidden) -> str:
+    """Return a verdict, which begins with the key, with its hash instead."""
+    keys = [escaped(typed), typed]
+    if one.found is not None and one.found.row is not None:
+        keys.insert(0, shown_key(one.found.row["key"]))
+    key = next((key for key in keys if verdict.startswith(key)), None)
+    return verdict if key is None else hidden.key(typed) + verdict[len(key) :]
+
+
+def window_of(row: Any, now_ms: int) -> OpenWindow:
+    """Return the open fold of a group, from a row of :func:`.rows_of`."""
+    quiet_at, hold_at = now_ms + row["quiet_in_ms"], now_ms + row["hold_in_ms"]
+    bounds = [
+        Bound("quiet_period", "if no event arrives", quiet_at, quiet_at <= hold_at),
+        Bound("max_hold", "at the latest", hold_at, hold_at < quiet_at),
+    ]
+    return OpenWindow(
+        row["partition"], row["events"], row["names"], row["bytes"], row["first_offset"], row["last_offset"],
+        row["first_event_ms"], row["last_event_ms"], bounds,
+    )  # fmt: skip
+
+
+def event_list(found: GroupEvents, hidden: Hidden) -> EventList:
+    """Return the events of the open fold for the page."""
+    rows = [
+        EventRow(event.at_ms, event.offset, None if hidden.is_on or event.changed is None else list(event.changed[:SHOWN_NAMES]))
+        for event in reversed(found.events[-SHOWN_EVENTS:])
+    ]
+    return EventList([event.at_ms for event in found.events], rows, found.source, found.is_whole)
+
+
+async def _records(sources: Sources, fold: Fold, key: bytes, hidden: Hidden) -> RecordList:
+    found = await newest_records(
+        sources.settings, fold.output, lambda record: record.key == key, most=SHOWN_RECORDS, limit=READ_RECORDS, key=key
+    )
+    rows = [row for record in found.records if (row := record_row(fold, record, hidden)) is not None]
+    return RecordList(rows, fold.output, found.read, found.is_whole)
+
+
+def record_row(fold: Fold, record: TopicRecord, hidden: Hidden) -> RecordRow | None:
+    """Return a folded record for the page; None if it is not one."""
+    try:
+        value = orjson.loads(record.value or b"")
+        about = value["fold"]
+        changed = value.get(fold.changed_as or fold.changed_field)
+        names = (
+            None if hidden.is_on or not isinstance(changed, list | dict) else [str(name) for name in list(changed)[:SHOWN_NAMES]]
+        )
+        return RecordRow(
+            str(about["id"]), record.at_ms, str(about["reason"]), int(about["events"]), int(about["first_event_ms"]),
+            int(about["last_event_ms"]), names,
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError):
+        return None

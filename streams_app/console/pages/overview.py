@@ -1,0 +1,412 @@
+"""The overview: one sentence, the figures, and the application as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from streams_app.checking.facts import Declarations
+from streams_app.console.alerts import Facts, alerts_of
+from streams_app.console.history import History
+from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
+from streams_app.console.reading import Missing, Sources, WorkerState
+from streams_app.console.samples import Samples
+from streams_app.fold import Fold
+from streams_app.formatting import compact_size, counted, span
+
+MOST_PROBLEMS: Final = 50
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A box of the picture.
+
+    Attributes:
+        kind: What it is, as a word.
+        word: Its state, as a word; empty for a topic.
+        link: Path of its page; empty if it has none.
+    """
+
+    kind: str
+    name: str
+    state: State = "unknown"
+    word: str = ""
+    facts: list[str] = []
+    link: str = ""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A box with the boxes that read from it.
+
+    Attributes:
+        rate: What flows into the box a second; None: unknown.
+        unit: What flows.
+    """
+
+    node: Node
+    branches: list[Branch] = []
+    rate: float | None = None
+    unit: str = ""
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker in the list of the overview."""
+
+    url: str
+    state: State
+    word: str
+    version: str
+    started_ms: int | None
+    memory_bytes: float | None
+    cpu_share: float | None
+    fault: str
+    since_ms: int
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The model of the page.
+
+    Attributes:
+        sentence: The sentence at the top.
+        summary: What the application does now.
+        since_ms: Time of the oldest sample of the history.
+    """
+
+    app_id: str
+    state: State
+    sentence: str
+    summary: str
+    problems: list[Problem]
+    more_problems: int
+    figures: list[Figure]
+    picture: list[Branch]
+    workers: list[WorkerRow]
+    missing: list[Missing]
+    since_ms: int
+    now_ms: int
+    left_out: int = 0
+
+
+async def collect(sources: Sources, declarations: Declarations) -> Overview:
+    """Collect the page from the workers and the history."""
+    workers = await sources.part("the workers", "workers-part", sources.workers)
+    missing = [workers] if isinstance(workers, Missing) else []
+    states = () if isinstance(workers, Missing) else workers
+    if declarations.fault is not None:
+        missing.append(Missing("the subscribers", str(declarations.fault), sources.started_ms))
+    return overview_of(declarations, states, sources.history, sources.clock.now_ms(), missing)
+
+
+def overview_of(
+    declarations: Declarations, workers: Sequence[WorkerState], history: History, now_ms: int, missing: Sequence[Missing] = ()
+) -> Overview:
+    """Return the page from what the workers answer and the history."""
+    problems = list(problems_of(declarations, workers, history, now_ms))
+    problems.sort(key=lambda problem: problem.severity != "critical")
+    state: State = "ok" if not problems else "trouble" if problems[0].severity == "critical" else "attention"
+    figures = list(figures_of(workers, history, now_ms))
+    summary = summary_of(workers, figures, len(declarations.settings.folds))
+    picture = Picture(declarations, [one.samples for one in workers if not one.fault], history, now_ms)
+    return Overview(
+        declarations.settings.app_id, state, sentence_of(problems, workers), summary,
+        problems[:MOST_PROBLEMS], max(0, len(problems) - MOST_PROBLEMS), figures, picture.roots(),
+        [row_of(worker, now_ms) for worker in workers], list(missing), history.since_ms(now_ms), now_ms, history.left_out,
+    )  # fmt: skip
+
+
+# Problems
+
+
+def fold_path(name: str) -> str:
+    """Return the path of the page of a fold."""
+    return f"/folds/{quote(name, safe='')}"
+
+
+def link_of(kind: str, about: str, declarations: Declarations) -> str:
+    """Return the path of the page of what an alert is about; empty if it has none yet."""
+    names = {fold.name for fold in declarations.settings.folds}
+    return fold_path(about) if kind in ("fold", "name", "reader") and about in names else ""
+
+
+def problems_of(
+    declarations: Declarations, workers: Sequence[WorkerState], history: History, now_ms: int
+) -> Iterator[Problem]:  # fmt: skip
+    """Yield why not all is well: workers that do not answer or are not ready, their remarks, and alerts that hold."""
+    answering = [worker for worker in workers if not worker.fault]
+    if workers and not answering:
+        what = "No worker answers: nothing is folded" if declarations.settings.folds else "No worker answers"
+        yield Problem("critical", what, "/#workers", "NoWorker")
+    elif not workers:
+        yield Problem("critical", "No worker is named: http.port is 0, so console.workers must say where workers are", "")
+    for worker in workers:
+        if worker.fault:
+            yield Problem("critical", f"The worker at {worker.url} {worker.fault}", "/#workers", "WorkerDown")
+        elif not worker.health.is_ready:
+            reasons = worker.health.reasons or (worker.health.fault or "it does not say why",)
+            yield from (Problem("critical", f"The worker at {worker.url} is not ready: {why}", "/#workers", "WorkerNotReady")
+                        for why in reasons)  # fmt: skip
+    for remark in dict.fromkeys(remark for worker in answering for remark in worker.health.remarks):
+        yield Problem("warning", _sentence(remark), "/#workers")
+    yield from _away(answering)
+    for alert in alerts_of(Facts(history, [worker.samples for worker in answering], now_ms)):
+        yield Problem(alert.severity, alert.text, link_of(alert.kind, alert.about, declarations), alert.rule)
+
+
+def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:
+    for worker in workers:
+        for component, is_up in worker.samples.by("up", "component").items():
+            if not is_up:
+                name = {"kafka": "Kafka", "redis": "Redis"}.get(component, component.replace("read_store.", "The read store "))
+                alert = "ReadStoreAway" if component.startswith("read_store.") else ""
+                yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/#workers", alert)
+        for cause, refuses in worker.samples.by("redis_refuses_writes", "cause").items():
+            if refuses:
+                yield Problem("critical", f"Redis answers and refuses writes: {cause}", "/#workers", "RedisRefusesWrites")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def sentence_of(problems: Sequence[Problem], workers: Sequence[WorkerState]) -> str:
+    """Return the sentence at the top of the page."""
+    if not problems:
+        return "All is well."
+    critical = sum(problem.severity == "critical" for problem in problems)
+    if not critical:
+        return f"All runs, with {counted(len(problems), 'remark')}."
+    if workers and all(worker.fault for worker in workers):
+        return "No worker answers."
+    rest = len(problems) - critical
+    more = f" and {counted(rest, 'remark')}" if rest else ""
+    return f"{counted(critical, 'problem')}{more}."
+
+
+# Figures
+
+
+def total(workers: Iterable[WorkerState], name: str, /, **labels: str) -> float | None:
+    """Return the sum of a gauge over all workers; None if none reports it."""
+    found = [value for worker in workers if (value := worker.samples.total(name, **labels)) is not None]
+    return sum(found) if found else None
+
+
+def most(workers: Iterable[Samples], name: str, /, **labels: str) -> float | None:
+    """Return the maximum of a gauge over all workers, for a gauge that counts the same in each; None if none reports it."""
+    return max((value for samples in workers if (value := samples.total(name, **labels)) is not None), default=None)
+
+
+def lag_of_folds(workers: Sequence[WorkerState]) -> float | None:
+    """Return the events that wait to be folded, of all folds; each worker counts all partitions of a fold."""
+    folds: dict[str, float] = {}
+    for worker in workers:
+        for fold, lag in worker.samples.by("lag_events", "fold").items():
+            folds[fold] = max(lag, folds.get(fold, 0.0))
+    return sum(folds.values()) if folds else None
+
+
+def figures_of(workers: Sequence[WorkerState], history: History, now_ms: int) -> Iterator[Figure]:
+    """Yield the numbers at which people glance."""
+    window = window_of(history, now_ms)
+    slots, step = window.slots, window.step
+
+    def rates(name: str) -> list[float | None]:
+        return list(history.rate(name, now_ms, slots=slots, step=step))
+
+    events, records = history.rate_now("events_folded_total", now_ms), history.rate_now("records_emitted_total", now_ms)
+    yield Figure("events", "Events in", events, "events/s", "folded, of all folds", rates("events_folded_total"))
+    yield Figure("records", "Records out", records, "records/s", "acknowledged by the broker", rates("records_emitted_total"))
+    yield Figure(
+        "ratio", "Folded away", ratio(total(workers, "records_emitted_total"), total(workers, "events_emitted_total")), "share",
+        "1 - records / events, since the workers started", ratio_points(history, now_ms, window, {}),
+    )  # fmt: skip
+    groups = list(history.gauge("open_groups", now_ms, slots=slots, step=step))
+    yield Figure("groups", "Open groups", total(workers, "open_groups"), "groups", "not emitted yet", groups)
+    lag = list(history.gauge("lag_events", now_ms, how="max", slots=slots, step=step))
+    yield Figure("lag", "Lag", lag_of_folds(workers), "events", "events not folded yet", lag)
+
+
+def summary_of(workers: Sequence[WorkerState], figures: Sequence[Figure], folds: int) -> str:
+    """Return a sentence about what the application does now."""
+    events, records, share = (figure.value for figure in figures[:3])
+    answering = sum(not worker.fault for worker in workers)
+    what = f"{counted(answering, 'worker')}, {counted(folds, 'fold')}"
+    if not events or records is None:
+        return f"{what}; no event arrives at present."
+    saved = "" if share is None else f", {share:.1%} folded away so far"
+    return f"{what}; {per_second(events)} events a second become {per_second(records)} records a second{saved}."
+
+
+def per_second(value: float) -> str:
+    """Format a rate within a sentence."""
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"  # noqa: PLR2004  # one digit after the point below
+
+
+# Workers
+
+
+def row_of(worker: WorkerState, now_ms: int) -> WorkerRow:
+    """Return the row of a worker in the list."""
+    samples = worker.samples
+    if worker.fault:
+        return WorkerRow(worker.url, "trouble", "away", "", None, None, None, f"it {worker.fault}", worker.since_ms)
+    is_ready, remarks = worker.health.is_ready, worker.health.remarks
+    word = "not ready" if not is_ready else "ready, with a remark" if remarks else "ready"
+    state: State = "trouble" if not is_ready else "attention" if remarks else "ok"
+    fault = "; ".join((*worker.health.reasons, *remarks))
+    started = samples.total("process_start_time_seconds")
+    return WorkerRow(
+        worker.url, state, word, samples.label("build_info", "version"), None if started is None else int(started * 1_000),
+        samples.total("process_resident_memory_bytes"), _cpu(samples, started, now_ms), fault,
+        worker.since_ms,
+    )  # fmt: skip
+
+
+def _cpu(samples: Samples, started: float | None, now_ms: int) -> float | None:
+    used = samples.total("process_cpu_seconds_total")
+    if used is None or started is None or now_ms / 1_000 <= started:
+        return None
+    return used / (now_ms / 1_000 - started)
+
+
+# The picture
+
+
+class Picture:
+    """Builds the picture of an application: topics, what reads them, and what reads the output of that."""
+
+    def __init__(self, declarations: Declarations, workers: Sequence[Samples], history: History, now_ms: int) -> None:
+        self._declared = declarations
+        self._settings = declarations.settings
+        self._workers = workers
+        self._history = history
+        self._now_ms = now_ms
+
+    def roots(self) -> list[Branch]:
+        """Return the topics that no fold of the application writes, in the order of the settings, each with what reads it."""
+        outputs = {fold.output for fold in self._settings.folds}
+        sources = [fold.source for fold in self._settings.folds]
+        sources += [one.topic for one in self._declared.workload.subscriptions]
+        sources += [view.source for view in self._settings.live_of_topics]
+        sources += [journal.source for journal in self._settings.journals]
+        return [self._topic(topic) for topic in dict.fromkeys(sources) if topic not in outputs]
+
+    def _topic(self, topic: str) -> Branch:
+        branches = [self._fold(fold) for fold in self._settings.folds if fold.source == topic]
+        return Branch(Node("topic", topic), [*branches, *self._consumers(topic)])
+
+    def _fold(self, fold: Fold) -> Branch:
+        rate = self._rate("events_folded_total", fold=fold.name)
+        out = self._rate("records_emitted_total", fold=fold.name)
+        output = Branch(Node("output topic", fold.output), list(self._consumers(fold.output, fold.name)), out, "records/s")
+        state, word = fold_state(fold, self._workers, rate)
+        folded = ratio(self._sum("records_emitted_total", fold=fold.name), self._sum("events_emitted_total", fold=fold.name))
+        facts = [_counted(self._sum("open_groups", fold=fold.name), "open group")]
+        facts += [f"{folded:.1%} folded away"] if folded is not None else []
+        node = Node("fold", fold.name, state, word, [fact for fact in facts if fact], fold_path(fold.name))
+        return Branch(node, [output], rate, "events/s")
+
+    def _consumers(self, topic: str, fold: str | None = None) -> Iterator[Branch]:
+        for store in self._settings.read_stores:
+            if fold in store.folds:
+                yield self._store(store.name)
+        for one in self._declared.workload.subscriptions:
+            if one.topic == topic:
+                yield self._subscriber(one.subscriber.name, is_enabled=one.subscriber.is_enabled)
+        for view in self._settings.live_of_topics:
+            if view.source == topic:
+                yield self._view(view.name)
+        for journal in self._settings.journals:
+            if journal.source == topic:
+                yield self._journal(journal.name)
+
+    def _store(self, name: str) -> Branch:
+        lag = most(self._workers, "read_store_lag_records", store=name)
+        is_up = most(self._workers, "up", component=f"read_store.{name}")
+        state, word = _by_lag(lag, "in sync")
+        if is_up == 0:
+            state, word = "trouble", "away"
+        rate = self._rate("read_store_writes_total", store=name)
+        return Branch(Node("read store", name, state, word, _lag(lag)), [], rate, "values/s")
+
+    def _subscriber(self, name: str, *, is_enabled: bool) -> Branch:
+        rate = self._rate("subscriber_finished_total", subscriber=name)
+        waiting = self._sum("subscriber_waiting_events", subscriber=name)
+        running = self._sum("subscriber_running_events", subscriber=name)
+        retrying = self._sum("subscriber_retrying_events", subscriber=name)
+        facts = [
+            f"{value:,.0f} {word}" for value, word in ((running, "running"), (retrying, "to retry"), (waiting, "waiting")) if value
+        ]
+        state, word = self._subscriber_state(name, waiting, rate) if is_enabled else ("idle", "disabled")
+        return Branch(Node("subscriber", name, state, word, facts), [], rate, "events/s")
+
+    def _subscriber_state(self, name: str, waiting: float | None, rate: float | None) -> tuple[State, str]:
+        if waiting is None:
+            return "unknown", "not seen"
+        if most(self._workers, "subscriber_suspended", subscriber=name):
+            return "trouble", "suspended"
+        waiting_for = (samples.by("waiting_for", "what", subscriber=name).items() for samples in self._workers)
+        waits = sorted({what for each in waiting_for for what, value in each if value})
+        if waits:
+            return "attention", f"waits for {', '.join(waits)}"
+        return ("ok", "running") if rate or waiting else ("ok", "idle")
+
+    def _view(self, name: str) -> Branch:
+        lag = most(self._workers, "live_lag_records", view=name)
+        state, word = _by_lag(lag, "current")
+        if most(self._workers, "live_reading", view=name):
+            state, word = "attention", "reading"
+        facts = [_counted(self._sum("live_pages", view=name), "page"), *_lag(lag)]
+        node = Node("live view", name, state, word, [fact for fact in facts if fact])
+        return Branch(node, [], self._rate("live_events_total", view=name), "events/s")
+
+    def _journal(self, name: str) -> Branch:
+        lag = most(self._workers, "journal_lag_records", journal=name)
+        state, word = _by_lag(lag, "current")
+        size = self._sum("journal_bytes", journal=name)
+        facts = ([compact_size(int(size))] if size is not None else []) + _lag(lag)
+        return Branch(Node("journal", name, state, word, facts), [], self._rate("journal_entries_total", journal=name), "events/s")
+
+    def _rate(self, name: str, /, **labels: str) -> float | None:
+        return self._history.rate_now(name, self._now_ms, labels)
+
+    def _sum(self, name: str, /, **labels: str) -> float | None:
+        found = [value for samples in self._workers if (value := samples.total(name, **labels)) is not None]
+        return sum(found) if found else None
+
+
+BEHIND: Final = 1_000
+"""A lag of more records than this is shown as behind; below, a busy consumer has just fetched."""
+
+OVERDUE_SECONDS: Final = 5.0
+
+
+def fold_state(fold: Fold, workers: Sequence[Samples], rate: float | None) -> tuple[State, str]:
+    """Return how a fold is, and the word for it."""
+    lag = most(workers, "lag_events", fold=fold.name)
+    if lag is None:
+        return "unknown", "not seen"
+    overdue = most(workers, "oldest_overdue_seconds", fold=fold.name) or 0.0
+    if overdue > OVERDUE_SECONDS:
+        return "trouble", f"overdue by {span(int(overdue * 1_000))}"
+    if most(workers, "merging_backlog", fold=fold.name):
+        return "attention", "merging a backlog"
+    if lag > BEHIND:
+        return "attention", "behind"
+    return ("ok", "folding") if rate else ("ok", "idle")
+
+
+def _by_lag(lag: float | None, word: str) -> tuple[State, str]:
+    if lag is None:
+        return "unknown", "not seen"
+    return ("attention", "behind") if lag > BEHIND else ("ok", word)
+
+
+def _lag(lag: float | None) -> list[str]:
+    return [] if lag is None else [f"lag {lag:,.0f}"]
+
+
+def _counted(value: float | None, noun: str) -> str:
+    return "" if value is None else counted(int(value), noun)

@@ -1,0 +1,177 @@
+"""Reads what the pages show: workers over HTTP, Redis and Kafka, each in bounded steps and shared among all browsers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Hashable
+from ipaddress import ip_address
+from typing import Final, TypeVar
+
+import msgspec
+
+from streams_app.clock import Clock
+from streams_app.console.history import EVERY_MS, History
+from streams_app.console.samples import Samples, samples_in
+from streams_app.console.shared_answers import SharedAnswers
+from streams_app.errors import StreamsAppError
+from streams_app.operations.worker_pages import Readiness, pages, readiness, usual_url
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REDIS_AT_ONCE: Final = 2
+"""Maximum number of questions to Redis that run at the same time, whatever the number of browsers."""
+
+PATIENCE_SECONDS: Final = 2.5
+"""Time for which a page waits for one of its parts. The question goes on, and the next look has its answer."""
+
+FAILING_SECONDS: Final = 0.5
+"""The same for a part whose last question has failed."""
+
+MOST_WORKERS: Final = 64
+DEFAULT_PORT: Final = 8080
+RESOLVE_SECONDS: Final = 2.0
+
+
+class Missing(msgspec.Struct, frozen=True, tag="missing"):
+    """A part of a page that cannot be read now.
+
+    Attributes:
+        why: The reason, as a sentence without its end.
+        since_ms: Time of the first failure in a row.
+    """
+
+    what: str
+    why: str
+    since_ms: int
+
+
+class WorkerState(msgspec.Struct, frozen=True):
+    """A worker as it answers now.
+
+    Attributes:
+        fault: Why it does not answer, as the end of a sentence that begins with its address; empty if it does.
+        samples: Its metrics; empty if it does not answer.
+    """
+
+    url: str
+    samples: Samples
+    page: str
+    health: Readiness
+    fault: str
+    since_ms: int
+
+
+class Sources:
+    """What the pages read, for one application."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.started_ms = clock.now_ms()
+        self.history = History()
+        self.shared = SharedAnswers(clock)
+        self._redis = asyncio.Semaphore(REDIS_AT_ONCE)
+        self._failing: dict[Hashable, int] = {}
+        self._away: dict[str, int] = {}
+
+    async def close(self) -> None:
+        await self.shared.close()
+
+    async def keep_history(self) -> None:
+        """Store the metrics of the workers every 5 s, for ever."""
+        while True:
+            await self.remember_once()
+            await asyncio.sleep(EVERY_MS / 1_000 - self.clock.now_ms() % EVERY_MS / 1_000)
+
+    async def remember_once(self) -> None:
+        """Store the present metrics of all workers that answer."""
+        for worker in await self.workers():
+            if not worker.fault:
+                self.history.add(worker.url, self.clock.now_ms(), worker.samples)
+
+    async def workers(self) -> tuple[WorkerState, ...]:
+        """Return all workers that the settings name, whether they answer or not."""
+        return await self.shared.get("workers", self._workers)
+
+    async def part(self, what: str, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T | Missing:
+        """Ask for a part of a page, or share the answer of another browser; if that fails, return why and since when.
+
+        Args:
+            what: Name of the part for readers, such as "the open groups".
+            key: Identifies the question among all pages.
+        """
+        try:
+            async with asyncio.timeout(FAILING_SECONDS if key in self._failing else PATIENCE_SECONDS):
+                found = await self.shared.get(key, ask)
+        except TimeoutError:
+            why = f"no answer within {PATIENCE_SECONDS:g} s"
+        except StreamsAppError as error:
+            why = str(error)
+        except Exception as error:  # any error of a part is shown in its place, and the rest of the page stays
+            logger.warning("a part of a page failed what=%s", what, exc_info=error)
+            why = f"an unexpected error, see the log of the console: {type(error).__name__}"
+        else:
+            self._failing.pop(key, None)
+            return found
+        return Missing(what, why, self._failing.setdefault(key, self.clock.now_ms()))
+
+    async def redis_part(self, what: str, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T | Missing:
+        """Ask for a part that reads Redis, at most :data:`REDIS_AT_ONCE` at the same time."""
+
+        async def in_turn() -> T:
+            async with self._redis:
+                return await ask()
+
+        return await self.part(what, key, in_turn)
+
+    async def _workers(self) -> tuple[WorkerState, ...]:
+        urls = await self._urls()
+        answers, healths = await asyncio.gather(pages(self.settings, urls), readiness(urls))
+        now_ms = self.clock.now_ms()
+        found = []
+        for page, health in zip(answers, healths, strict=True):
+            if not page.fault:
+                self._away.pop(page.url, None)
+            since_ms = self._away.setdefault(page.url, now_ms) if page.fault else now_ms
+            found.append(WorkerState(page.url, samples_in(page.text or ""), page.text or "", health, page.fault, since_ms))
+        self._away = {url: since_ms for url, since_ms in self._away.items() if url in set(urls)}
+        return tuple(found)
+
+    async def _urls(self) -> list[str]:
+        named = self.settings.console.workers
+        if not named:
+            usual = usual_url(self.settings.http)
+            return [usual] if usual else []
+        found = await asyncio.gather(*map(resolved, named))
+        return list(dict.fromkeys(url for urls in found for url in urls))[:MOST_WORKERS]
+
+
+async def resolved(worker: str) -> list[str]:
+    """Return the URL of each address for which the address of a worker stands; the name itself if it cannot be resolved."""
+    scheme, _, rest = worker.rstrip("/").rpartition("://")
+    scheme = scheme or "http"
+    host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdigit() else (rest, "", str(DEFAULT_PORT))
+    as_named = [f"{scheme}://{host}:{port}"]
+    if scheme == "https" or _is_address(host.strip("[]")):
+        return as_named
+    try:
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            infos = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError):
+        return as_named
+    hosts = {str(info[4][0]) for info in infos}
+    ipv4 = sorted(host for host in hosts if ":" not in host)
+    return [f"{scheme}://{host}:{port}" for host in ipv4] or [f"{scheme}://[{host}]:{port}" for host in sorted(hosts)]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,330 @@
+"""The HTTP server of the console: pages as HTML, as JSON and as a stream of changes; login; files for browsers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+
+from streams_app.checking.facts import Declarations
+from streams_app.console.access import COOKIE, SESSION_MS, Sessions
+from streams_app.console.asking import Asked, PageError
+from streams_app.console.openapi import openapi
+from streams_app.console.pages.registry import PAGES, Page
+from streams_app.console.reading import Sources
+from streams_app.console.rendering import Entry, Section, Shell, render, static_file
+from streams_app.errors import StreamsAppError
+from streams_app.exact_json import encode
+from streams_app.health.http_connections import Connections
+from streams_app.health.http_errors import UnexpectedErrors
+from streams_app.live.hub.addresses import is_allowed_authority
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+STREAM_SECONDS: Final = 2.0
+"""How often an open page is compared with what its browser has."""
+
+BEAT_SECONDS: Final = 15.0
+WRITE_SECONDS: Final = 20.0
+"""A browser that reads nothing for this long is disconnected."""
+
+MAX_STREAMS: Final = 400
+MAX_BODY: Final = 16_384
+FILES: Final = {
+    "app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript",
+    "vendor/hx-sse.min.js": "text/javascript", "vendor/uPlot.iife.min.js": "text/javascript", "vendor/uPlot.min.css": "text/css",
+}  # fmt: skip
+"""Files that are served to browsers, with their types."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+OPEN_PATHS: Final = ("/login", "/static/", "/health")
+"""Paths that are answered without a session."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ConsoleServer:
+    """Serves the pages; it computes nothing, and forgets everything when it ends."""
+
+    def __init__(self, settings: Settings, declarations: Declarations, sources: Sources, sockets: Connections) -> None:
+        """Create the server, without listening.
+
+        Raises:
+            ConfigurationError: The token cannot be read.
+        """
+        self._settings = settings
+        self._declarations = declarations
+        self._sources = sources
+        self._sockets = sockets
+        token = settings.console.token
+        self._sessions = None if token is None else Sessions(token, sources.clock)
+        self._errors = UnexpectedErrors(sources.clock)
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._openapi = encode(openapi(settings.app_id))
+
+    def application(self) -> web.Application:
+        application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=MAX_BODY)
+        for page in PAGES:
+            application.router.add_get(page.path, self._handler(page))
+            application.router.add_get(page.json_path, self._handler(page, as_json=True))
+        application.router.add_get("/openapi.json", self._openapi_json)
+        application.router.add_get("/static/{name:.+}", self._static)
+        application.router.add_get("/health/live", self._live)
+        application.router.add_get("/login", self._login_form)
+        application.router.add_post("/login", self._login)
+        application.router.add_post("/logout", self._logout)
+        return application
+
+    async def end(self) -> None:
+        """End all streams."""
+        for task in self._streams:
+            task.cancel()
+
+    # Around each request
+
+    @web.middleware
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Call the handler of a request, show errors as pages or as JSON, and add the security headers."""
+        self._sockets.request_begins(request.transport)
+        try:
+            if not is_allowed_authority(request.headers.get("Host"), self._settings.console.hosts):
+                raise PageError(403, "This address is not one of the console: console.public_url must name it")
+            response = await handler(request)
+        except PageError as error:
+            response = self._error(request, error.status, str(error))
+        except web.HTTPException as error:
+            if error.status < web.HTTPBadRequest.status_code:
+                response = web.Response(status=error.status, headers=error.headers)
+            else:
+                response = self._error(request, error.status, _HTTP_TEXTS.get(error.status, error.reason))
+        except StreamsAppError as error:
+            response = self._error(request, 503, str(error))
+        except Exception as error:  # noqa: BLE001  # a defect of one page; the others go on
+            self._errors.trace(error)
+            response = self._error(request, 500, "The console failed to answer: its log has the reason")
+        finally:
+            self._sockets.request_ends(request.transport)
+        if not response.prepared:
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    @web.middleware
+    async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._sessions is None or request.path.startswith(OPEN_PATHS) or self._has_session(request, self._sessions):
+            return await handler(request)
+        if wants_json(request) or wants_stream(request):
+            raise PageError(401, "A token is needed: Authorization: Bearer ..., or the cookie of a session")
+        raise web.HTTPSeeOther(f"/login?next={quote(request.path_qs, safe='')}")
+
+    def _has_session(self, request: web.Request, sessions: Sessions) -> bool:
+        if sessions.is_valid(request.cookies.get(COOKIE, "")):
+            return True
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            return False
+        self._require_try(request, sessions)
+        if sessions.is_right(token.strip()):
+            return True
+        sessions.failed(request.remote or "")
+        return False
+
+    @staticmethod
+    def _require_try(request: web.Request, sessions: Sessions) -> None:
+        if not sessions.may_try(request.remote or ""):
+            raise PageError(429, "Too many wrong tokens: wait for a minute")
+
+    # Pages
+
+    def _handler(self, page: Page, *, as_json: bool = False) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if as_json or wants_json(request):
+                return _json(await self._model(page, request))
+            if wants_stream(request):
+                return await self._stream(page, request)
+            body = await self._main(page, request)
+            shell = self._shell(request, page)
+            text = render("page.html", shell=shell, main=body)
+            return web.Response(text=text, content_type="text/html", headers={"Vary": "Accept"})
+
+        return answer
+
+    async def _model(self, page: Page, request: web.Request) -> Any:
+        asked = Asked(request.match_info, request.query)
+        key = ("model", page.path, *sorted(request.match_info.items()), *sorted(request.query.items()))
+        return await self._sources.shared.get(key, lambda: page.collect(self._sources, self._declarations, asked))
+
+    async def _main(self, page: Page, request: web.Request) -> str:
+        """Return the changing part of a page, which all browsers share that ask at about the same time."""
+
+        async def rendered() -> str:
+            model = await self._model(page, request)
+            return render(page.template, model=model, path=request.path, hide_values=self._settings.console.hide_values)
+
+        key = ("main", request.path, *sorted(request.query.items()))
+        return await self._sources.shared.get(key, rendered)
+
+    async def _stream(self, page: Page, request: web.Request) -> web.StreamResponse:
+        """Send the changing part of a page as server-sent events: at once, and then whenever it has changed."""
+        if len(self._streams) >= MAX_STREAMS:
+            raise PageError(503, "Too many pages are open: this one stays as it is")
+        first = await self._main(page, request)
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        task = asyncio.current_task()
+        assert task is not None  # a handler always runs in a task
+        self._streams.add(task)
+        try:
+            with suppress(ConnectionError, TimeoutError, asyncio.CancelledError):
+                await self._send_changes(page, request, response, first)
+        finally:
+            self._streams.discard(task)
+        return response
+
+    async def _send_changes(self, page: Page, request: web.Request, response: web.StreamResponse, sent: str) -> None:
+        clock = self._sources.clock
+        beat_ms = clock.monotonic_ms()
+        await _write(response, event(sent))
+        while True:
+            await asyncio.sleep(STREAM_SECONDS)
+            if self._sessions is not None and not self._has_session(request, self._sessions):
+                return
+            try:
+                found = await self._main(page, request)
+            except PageError:
+                return  # what the page was about is no longer declared
+            if found != sent:
+                await _write(response, event(found))
+                sent, beat_ms = found, clock.monotonic_ms()
+            elif clock.monotonic_ms() - beat_ms >= BEAT_SECONDS * 1_000:
+                await _write(response, b": beat\n\n")
+                beat_ms = clock.monotonic_ms()
+
+    def _shell(self, request: web.Request, page: Page | None = None, title: str = "") -> Shell:
+        json_path, names = "", dict(request.match_info)
+        if page is not None:
+            query = f"?{request.query_string}" if request.query_string else ""
+            json_path = page.json_path.format(**{name: quote(value, safe="") for name, value in names.items()}) + query
+            title = page.title.format(**names)
+        return Shell(
+            self._settings.app_id, title, request.path, request.path_qs, json_path, self._sections(), page is not None,
+            self._sessions is not None and page is not None, self._sources.clock.now_ms(),
+        )  # fmt: skip
+
+    def _sections(self) -> list[Section]:
+        folds = [Entry(fold.name, f"/folds/{quote(fold.name, safe='')}") for fold in self._settings.folds]
+        found = [Section("", [Entry("Overview", "/")]), Section("Folds", folds)]
+        return [section for section in found if section.entries]
+
+    def _error(self, request: web.Request, status: int, text: str) -> web.Response:
+        if wants_json(request) or wants_stream(request) or request.path.endswith(".json"):
+            return _json({"error": text}, status)
+        shell = self._shell(request, title=f"{status}")
+        body = render("error.html", status=status, text=text)
+        return web.Response(text=render("page.html", shell=shell, main=body), status=status, content_type="text/html")
+
+    # Others
+
+    async def _openapi_json(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._openapi, content_type="application/json")
+
+    async def _live(self, _: web.Request) -> web.Response:
+        return _json({"live": True})
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in FILES:
+            raise web.HTTPNotFound
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return web.Response(body=static_file(name), content_type=FILES[name], charset="utf-8", headers=headers)
+
+    async def _login_form(self, request: web.Request) -> web.Response:
+        return self._login_page(request, "")
+
+    def _login_page(self, request: web.Request, fault: str, status: int = 200) -> web.Response:
+        text = render(
+            "login.html", shell=self._shell(request, title="Log in"), next=_local(request.query.get("next", "/")), fault=fault
+        )
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        if self._sessions is None:
+            raise web.HTTPSeeOther("/")
+        self._require_own_origin(request)
+        self._require_try(request, self._sessions)
+        form = await request.post()
+        token = form.get("token", "")
+        if not isinstance(token, str) or not self._sessions.is_right(token.strip()):
+            self._sessions.failed(request.remote or "")
+            return self._login_page(request, "This is not the token.", 403)
+        response = web.Response(status=303, headers={"Location": _local(request.query.get("next", "/"))})
+        response.set_cookie(
+            COOKIE, self._sessions.cookie(), httponly=True, samesite="Lax", max_age=SESSION_MS // 1_000,
+            secure=self._settings.console.is_secure,
+        )  # fmt: skip
+        return response
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        self._require_own_origin(request)
+        response = web.Response(status=303, headers={"Location": "/login"})
+        response.del_cookie(COOKIE)
+        return response
+
+    def _require_own_origin(self, request: web.Request) -> None:
+        """Reject a form of another web site; browsers send ``Origin`` with each form."""
+        origin = request.headers.get("Origin")
+        own = (f"http://{request.host}", f"https://{request.host}", self._settings.console.public_url)
+        if origin is not None and origin not in own:
+            raise PageError(403, "This form is of another web site")
+
+
+_HTTP_TEXTS: Final = {404: "There is no such page.", 405: "This page only shows; it takes no other requests."}
+
+
+def wants_json(request: web.Request) -> bool:
+    """Return whether the first type that a client accepts is JSON."""
+    return request.headers.get("Accept", "").partition(",")[0].partition(";")[0].strip() == "application/json"
+
+
+def wants_stream(request: web.Request) -> bool:
+    """Return whether a client accepts server-sent events, as htmx does for its streams only."""
+    return request.headers.get("HX-Request") == "true" and "text/event-stream" in request.headers.get("Accept", "")
+
+
+def event(text: str) -> bytes:
+    """Return HTML as a server-sent event, in which each line is a line of data."""
+    return b"".join(b"data: %b\n" % line for line in text.encode("utf-8", "replace").splitlines() if line.strip()) + b"\n"
+
+
+def _local(path: str) -> str:
+    """Return a path of the console; ``/`` for anything that may lead to another host."""
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
+    return path if is_local else "/"
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(WRITE_SECONDS):
+        await response.write(data)
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    body = encode(msgspec.to_builtins(value, str_keys=True))
+    return web.Response(body=body, status=status, content_type="application/json", headers={"Vary": "Accept"})
