@@ -1,4 +1,4 @@
-"""Describes the JSON of all pages as an OpenAPI document, from their models (pure)."""
+"""Describes the JSON of all pages as an OpenAPI document, from their models."""
 
 from __future__ import annotations
 

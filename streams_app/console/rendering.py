@@ -117,6 +117,12 @@ def moment(at_ms: int | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, time_text(at_ms))
 
 
+def exact_moment(at_ms: int) -> Markup:
+    """Return a time like :func:`moment`, with milliseconds, for events that follow each other quickly."""
+    text = moment(at_ms)
+    return Markup(str(text).replace("<time ", "<time data-exact ", 1))
+
+
 def countdown(until_ms: int, now_ms: int) -> Markup:
     """Return the time until a moment as an element that JavaScript counts down."""
     left = until_ms - now_ms
@@ -145,7 +151,8 @@ def environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters.update(
-        number=number, figure=figure, moment=moment, span=span, shown=shown, size=compact_size, percentage=percentage,
+        number=number, figure=figure, moment=moment, exact=exact_moment, span=span, shown=shown, size=compact_size,
+        percentage=percentage,
         top_of=charts.top_of, axis=axis_text, points=points_text, duration=duration_text,
     )  # fmt: skip
     found.tests["missing"] = lambda value: isinstance(value, Missing)

@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 STREAM_SECONDS: Final = 2.0
 """How often an open page is compared with what its browser has."""
 
+RENDERED_MS: Final = 500
+"""Time for which browsers share a rendered page; its parts are shared for longer."""
+
 BEAT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 20.0
 """A browser that reads nothing for this long is disconnected."""
@@ -105,8 +108,7 @@ class ConsoleServer:
         """Call the handler of a request, show errors as pages or as JSON, and add the security headers."""
         self._sockets.request_begins(request.transport)
         try:
-            if not is_allowed_authority(request.headers.get("Host"), self._settings.console.hosts):
-                raise PageError(403, "This address is not one of the console: console.public_url must name it")
+            self._require_own_host(request)
             response = await handler(request)
         except PageError as error:
             response = self._error(request, error.status, str(error))
@@ -126,6 +128,10 @@ class ConsoleServer:
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
         return response
+
+    def _require_own_host(self, request: web.Request) -> None:
+        if not is_allowed_authority(request.headers.get("Host"), self._settings.console.hosts):
+            raise PageError(403, "This address is not one of the console: console.public_url must name it")
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -168,19 +174,16 @@ class ConsoleServer:
         return answer
 
     async def _model(self, page: Page, request: web.Request) -> Any:
-        asked = Asked(request.match_info, request.query)
-        key = ("model", page.path, *sorted(request.match_info.items()), *sorted(request.query.items()))
-        return await self._sources.shared.get(key, lambda: page.collect(self._sources, self._declarations, asked))
+        return await page.collect(self._sources, self._declarations, Asked(request.match_info, request.query))
 
     async def _main(self, page: Page, request: web.Request) -> str:
         """Return the changing part of a page, which all browsers share that ask at about the same time."""
 
         async def rendered() -> str:
-            model = await self._model(page, request)
-            return render(page.template, model=model, path=request.path, hide_values=self._settings.console.hide_values)
+            return render(page.template, model=await self._model(page, request))
 
         key = ("main", request.path, *sorted(request.query.items()))
-        return await self._sources.shared.get(key, rendered)
+        return await self._sources.shared.get(key, rendered, RENDERED_MS)
 
     async def _stream(self, page: Page, request: web.Request) -> web.StreamResponse:
         """Send the changing part of a page as server-sent events: at once, and then whenever it has changed."""

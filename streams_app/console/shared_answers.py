@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from streams_app.clock import Clock
+from streams_app.errors import TryAgainError
 
 T = TypeVar("T")
 
 SHARED_MS: Final = 2_000
-"""Time for which an answer is shared. One that took longer than a tenth of it is shared for ten times as long as it took, so that
-no question takes more than about a tenth of the time of a server."""
+"""Time for which an answer is shared. One that took longer than a fifth of it is shared for five times as long as it took, so that
+no question takes more than about a sixth of the time of a server."""
 
 LONGEST_MS: Final = 60_000
-TAKEN: Final = 10
-MOST: Final = 500
+TAKEN: Final = 5
+MOST_WAITING: Final = 200
+MOST: Final = 300
 """Maximum number of answers that are kept; the oldest is forgotten first."""
 
 LIMIT_SECONDS: Final = 20.0
@@ -28,6 +30,7 @@ LIMIT_SECONDS: Final = 20.0
 class _Entry:
     task: asyncio.Task[Any]
     began_ms: int
+    shared_ms: int
     until_ms: int | None = None
 
 
@@ -38,15 +41,20 @@ class SharedAnswers:
         self._clock = clock
         self._entries: dict[Hashable, _Entry] = {}
 
-    async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
+    async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]], shared_ms: int = SHARED_MS) -> T:
         """Return the shared answer, or ask; an error is shared like an answer.
 
         The question goes on if this caller is cancelled, because others may wait for it.
+
+        Raises:
+            TryAgainError: Too many questions wait for an answer.
         """
         now_ms = self._clock.monotonic_ms()
         entry = self._entries.get(key)
         if entry is None or (entry.until_ms is not None and entry.until_ms <= now_ms):
-            entry = _Entry(asyncio.create_task(self._ask(ask)), now_ms)
+            if sum(other.until_ms is None for other in self._entries.values()) >= MOST_WAITING:
+                raise TryAgainError("too many questions wait for an answer")
+            entry = _Entry(asyncio.create_task(self._ask(ask)), now_ms, shared_ms)
             self._entries.pop(key, None)
             self._entries[key] = entry
             entry.task.add_done_callback(lambda _: self._done(entry))
@@ -71,7 +79,7 @@ class SharedAnswers:
         if not entry.task.cancelled():
             entry.task.exception()  # retrieved, so that asyncio reports nothing if all who asked have left
         now_ms = self._clock.monotonic_ms()
-        entry.until_ms = now_ms + min(LONGEST_MS, max(SHARED_MS, TAKEN * (now_ms - entry.began_ms)))
+        entry.until_ms = now_ms + min(LONGEST_MS, max(entry.shared_ms, TAKEN * (now_ms - entry.began_ms)))
 
     def _forget(self) -> None:
         done = [key for key, entry in self._entries.items() if entry.until_ms is not None]

@@ -1,4 +1,4 @@
-"""Draws the time line of a group: its records, the events of its open fold, now, and the bounds that close it (pure)."""
+"""Draws the time line of a group: its records, the events of its open fold, now, and the bounds that close it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ BUCKETS: Final = 160
 AHEAD: Final = 0.12
 """Part of the time line behind the time at which the group closes."""
 
+_ROUND_MS: Final = (
+    (1_000, (1, 2, 5, 10, 15, 30)), (60_000, (1, 2, 5, 10, 15, 30)), (3_600_000, (1, 2, 3, 6, 12)), (86_400_000, (1, 2, 7)),
+)  # fmt: skip
 _STEPS_MS: Final = tuple(
     unit * count
     for unit, counts in (

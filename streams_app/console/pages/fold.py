@@ -142,8 +142,9 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     key = ("groups", fold.name, sort, page)
     groups = await sources.redis_part("the open groups", key, lambda: _groups(sources, fold, sort, page))
     curve = await sources.part("the window", ("window", fold.name), lambda: _window(sources, fold, answering))
+    charts = list(charts_of(sources, fold, answering, now_ms))
     return FoldPage(
-        fold.name, state, word, problems, list(definition_of(fold)), list(charts_of(sources, fold, answering, now_ms)), curve, groups,
+        fold.name, state, word, problems, list(definition_of(fold)), charts, curve, groups,
         SORTS, {one: f"{link}?{urlencode({'sort': one})}#groups" for one in SORTS}, f"{link}/group",
         [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms), now_ms,
     )  # fmt: skip
@@ -253,7 +254,9 @@ async def _window(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) 
     except ValueError as error:
         raise ConfigurationError([f"the workers have different versions: {error}"]) from error
     present_ms = fold.default_quiet_period_ms
-    curve = live_curve(fold.name, metrics, live_windows(metrics, present_ms), sources.clock.now_ms())
+    # A quiet period is at most max_hold.
+    windows = [quiet_ms for quiet_ms in live_windows(metrics, present_ms) if quiet_ms <= fold.max_hold_ms] or [present_ms]
+    curve = live_curve(fold.name, metrics, windows, sources.clock.now_ms())
     advice = recommend(curve, longest_ms=fold.max_hold_ms)
     points = [
         CurvePoint(one.quiet_ms, one.ratio, one.records, one.quiet_ms == present_ms, one.quiet_ms == advice.quiet_ms)

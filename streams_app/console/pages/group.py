@@ -22,8 +22,8 @@ from streams_app.operations.explain_group import ExplainedGroup, explained
 from streams_app.operations.group_events import GroupEvents, events_of_group
 from streams_app.operations.newest_records import TopicRecord, newest_records
 
-SHOWN_EVENTS: Final = 50
-SHOWN_RECORDS: Final = 20
+SHOWN_EVENTS: Final = 20
+SHOWN_RECORDS: Final = 12
 READ_RECORDS: Final = 5_000
 """Number of records of the output that are read to find those of the group."""
 
@@ -149,16 +149,19 @@ async def collect(sources: Sources, _: Declarations, asked: Asked) -> GroupPage:
     if not typed:
         raise PageError(400, "Which group? Write its key as the list of open groups shows it")
     hidden = Hidden(settings)
-    found = await sources.redis_part(
-        "the group", ("group", fold.name, typed), lambda: explained(settings, fold, typed, sources.clock)
-    )
+
+    async def asked_now() -> tuple[list[ExplainedGroup], int]:
+        return await explained(settings, fold, typed, sources.clock), sources.clock.now_ms()
+
+    answer = await sources.redis_part("the group", ("group", fold.name, typed), asked_now)
+    found, at_ms = (answer, 0) if isinstance(answer, Missing) else answer
     member = keys_typed(typed)[0]
     if not isinstance(found, Missing) and (state := next((one.found for one in found if one.found is not None), None)) is not None:
         member = state.member
     records = await sources.part(
         "its records", ("records", fold.name, typed), lambda: _records(sources, fold, canonical_bytes(member), hidden)
     )
-    parts = found if isinstance(found, Missing) else [await _part(sources, fold, typed, one, hidden) for one in found]
+    parts = found if isinstance(found, Missing) else [await _part(sources, fold, typed, one, hidden, at_ms) for one in found]
     now_ms = sources.clock.now_ms()
     from_ms = begin_of(fold, parts if isinstance(parts, list) else [], now_ms)
     return GroupPage(
@@ -174,7 +177,7 @@ def begin_of(fold: Fold, parts: Sequence[GroupPart], now_ms: int) -> int:
     return min(opened, now_ms) - min(back_ms, 10 * fold.max_hold_ms)
 
 
-async def _part(sources: Sources, fold: Fold, typed: str, one: ExplainedGroup, hidden: Hidden) -> GroupPart:
+async def _part(sources: Sources, fold: Fold, typed: str, one: ExplainedGroup, hidden: Hidden, at_ms: int) -> GroupPart:
     facts = [Fact(label, text) for label, text in one.facts.items() if not (hidden.is_on and label in _PRIVATE)]
     verdict = one.verdict
     if hidden.is_on:
@@ -188,7 +191,7 @@ async def _part(sources: Sources, fold: Fold, typed: str, one: ExplainedGroup, h
         lambda: events_of_group(sources.settings, fold, state, typed),
     )  # fmt: skip
     listed = events if isinstance(events, Missing) else event_list(events, hidden)
-    return GroupPart(verdict, facts, window_of(row, sources.clock.now_ms()), listed)
+    return GroupPart(verdict, facts, window_of(row, at_ms), listed)
 
 
 def _without_key(verdict: str, typed: str, one: ExplainedGroup, hidden: Hidden) -> str:
@@ -200,13 +203,14 @@ def _without_key(verdict: str, typed: str, one: ExplainedGroup, hidden: Hidden) 
     return verdict if key is None else hidden.key(typed) + verdict[len(key) :]
 
 
-def window_of(row: Any, now_ms: int) -> OpenWindow:
-    """Return the open fold of a group, from a row of :func:`.rows_of`."""
-    quiet_at, hold_at = now_ms + row["quiet_in_ms"], now_ms + row["hold_in_ms"]
+def window_of(row: Any, at_ms: int) -> OpenWindow:
+    """Return the open fold of a group, from a row of :func:`.rows_of` that was read at ``at_ms``."""
+    quiet_at, hold_at = at_ms + row["quiet_in_ms"], at_ms + row["hold_in_ms"]
     bounds = [
         Bound("quiet_period", "if no event arrives", quiet_at, quiet_at <= hold_at),
         Bound("max_hold", "at the latest", hold_at, hold_at < quiet_at),
     ]
+    bounds.sort(key=lambda bound: bound.at_ms)
     return OpenWindow(
         row["partition"], row["events"], row["names"], row["bytes"], row["first_offset"], row["last_offset"],
         row["first_event_ms"], row["last_event_ms"], bounds,

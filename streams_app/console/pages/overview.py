@@ -325,10 +325,8 @@ class Picture:
     def _store(self, name: str) -> Branch:
         lag = most(self._workers, "read_store_lag_records", store=name)
         is_up = most(self._workers, "up", component=f"read_store.{name}")
-        state, word = _by_lag(lag, "in sync")
-        if is_up == 0:
-            state, word = "trouble", "away"
         rate = self._rate("read_store_writes_total", store=name)
+        state, word = ("trouble", "away") if is_up == 0 else _by_lag(lag, rate, "in sync")
         return Branch(Node("read store", name, state, word, _lag(lag)), [], rate, "values/s")
 
     def _subscriber(self, name: str, *, is_enabled: bool) -> Branch:
@@ -339,7 +337,7 @@ class Picture:
         facts = [
             f"{value:,.0f} {word}" for value, word in ((running, "running"), (retrying, "to retry"), (waiting, "waiting")) if value
         ]
-        state, word = self._subscriber_state(name, waiting, rate) if is_enabled else ("idle", "disabled")
+        state, word = self._subscriber_state(name, waiting, rate) if is_enabled else DISABLED
         return Branch(Node("subscriber", name, state, word, facts), [], rate, "events/s")
 
     def _subscriber_state(self, name: str, waiting: float | None, rate: float | None) -> tuple[State, str]:
@@ -355,19 +353,21 @@ class Picture:
 
     def _view(self, name: str) -> Branch:
         lag = most(self._workers, "live_lag_records", view=name)
-        state, word = _by_lag(lag, "current")
+        rate = self._rate("live_events_total", view=name)
+        state, word = _by_lag(lag, rate, "current")
         if most(self._workers, "live_reading", view=name):
             state, word = "attention", "reading"
         facts = [_counted(self._sum("live_pages", view=name), "page"), *_lag(lag)]
         node = Node("live view", name, state, word, [fact for fact in facts if fact])
-        return Branch(node, [], self._rate("live_events_total", view=name), "events/s")
+        return Branch(node, [], rate, "events/s")
 
     def _journal(self, name: str) -> Branch:
         lag = most(self._workers, "journal_lag_records", journal=name)
-        state, word = _by_lag(lag, "current")
+        rate = self._rate("journal_entries_total", journal=name)
+        state, word = _by_lag(lag, rate, "current")
         size = self._sum("journal_bytes", journal=name)
         facts = ([compact_size(int(size))] if size is not None else []) + _lag(lag)
-        return Branch(Node("journal", name, state, word, facts), [], self._rate("journal_entries_total", journal=name), "events/s")
+        return Branch(Node("journal", name, state, word, facts), [], rate, "events/s")
 
     def _rate(self, name: str, /, **labels: str) -> float | None:
         return self._history.rate_now(name, self._now_ms, labels)
@@ -377,8 +377,10 @@ class Picture:
         return sum(found) if found else None
 
 
+DISABLED: Final[tuple[State, str]] = ("idle", "disabled")
 BEHIND: Final = 1_000
-"""A lag of more records than this is shown as behind; below, a busy consumer has just fetched."""
+BEHIND_SECONDS: Final = 10.0
+"""A lag of more records than the first, and of more than are read in so many seconds, is shown as behind."""
 
 OVERDUE_SECONDS: Final = 5.0
 
@@ -393,15 +395,15 @@ def fold_state(fold: Fold, workers: Sequence[Samples], rate: float | None) -> tu
         return "trouble", f"overdue by {span(int(overdue * 1_000))}"
     if most(workers, "merging_backlog", fold=fold.name):
         return "attention", "merging a backlog"
-    if lag > BEHIND:
+    if lag > max(BEHIND, BEHIND_SECONDS * (rate or 0)):
         return "attention", "behind"
     return ("ok", "folding") if rate else ("ok", "idle")
 
 
-def _by_lag(lag: float | None, word: str) -> tuple[State, str]:
+def _by_lag(lag: float | None, rate: float | None, word: str) -> tuple[State, str]:
     if lag is None:
         return "unknown", "not seen"
-    return ("attention", "behind") if lag > BEHIND else ("ok", word)
+    return ("attention", "behind") if lag > max(BEHIND, BEHIND_SECONDS * (rate or 0)) else ("ok", word)
 
 
 def _lag(lag: float | None) -> list[str]:

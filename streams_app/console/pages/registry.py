@@ -57,7 +57,8 @@ PAGES: Final = (
     ),
     Page(
         "/folds/{fold}/group", "/folds/{fold}/group.json", "Group of {fold}",
-        "Why a group has not been emitted, its events and bounds, and its last records.", "group.html", group.GroupPage, group.collect,
+        "Why a group has not been emitted, its events and bounds, and its last records.",
+        "group.html", group.GroupPage, group.collect,
         (Parameter("key", "group key, as `streams-app groups list` shows it"),),
     ),
 )  # fmt: skip

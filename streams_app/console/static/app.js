@@ -1,15 +1,18 @@
-// What moves in the console. Without this file every page works, with times in UTC.
+// What moves in the console. Without this file every page works, with times in UTC and charts that do not answer the pointer.
 const zoned = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
 })
-const parts = (at) => Object.fromEntries(zoned.formatToParts(at).map(({ type, value }) => [type, value]))
+const localText = (at) => {
+  const { year, month, day, hour, minute, second } = Object.fromEntries(zoned.formatToParts(at).map(({ type, value }) => [type, value]))
+  return `${year}-${month}-${day} ${hour}:${minute}:${second}`
+}
 
 const localTimes = (root) => {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    const { year, month, day, hour, minute, second } = parts(new Date(time.dateTime))
-    const text = `${year}-${month}-${day} ${hour}:${minute}:${second}`
+    const at = new Date(time.dateTime)
+    const text = localText(at) + ("exact" in time.dataset ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : "")
     if (time.textContent !== text) time.textContent = text
-    time.title = `${time.dateTime} UTC`
+    time.title = time.dateTime
   }
 }
 
@@ -22,15 +25,84 @@ const span = (ms) => {
   return two(Math.floor(seconds / 86400), "d", Math.floor(seconds % 86400 / 3600), "h")
 }
 
-// The clock of the server, so that a wrong clock of this machine does not matter.
+// By the clock of the server, so that a wrong clock of this machine does not matter.
 let aheadMs = 0
 const countDown = () => {
   const now = Date.now() + aheadMs
   for (const one of document.querySelectorAll("[data-until]")) {
     const left = Number(one.dataset.until) - now
-    one.textContent = left > 0 ? span(left) : "now"
+    const text = left > 0 ? span(left) : "now"
+    if (one.textContent !== text) one.textContent = text
   }
 }
+
+// Charts: drawn by the server, and again by uPlot, which shows the value under the pointer.
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+const number = (value) => value >= 10 || value === Math.round(value) ? Math.round(value).toLocaleString("en") : value.toPrecision(2)
+const units = {
+  share: (value) => `${(100 * value).toFixed(1)}%`,
+  seconds: (value) => value ? span(value * 1000) : "0 s",
+}
+const shown = (value, unit) => value == null ? "" : units[unit]?.(value) ?? `${number(value)}${unit.endsWith("/s") ? " /s" : ""}`
+
+const pointer = (unit) => {
+  const tip = document.createElement("span")
+  tip.className = "tip"
+  tip.hidden = true
+  return {
+    hooks: {
+      init: (plot) => plot.over.append(tip),
+      setCursor: (plot) => {
+        const at = plot.cursor.idx
+        const value = at == null ? null : plot.data[1][at]
+        tip.hidden = value == null
+        if (value == null) return
+        tip.textContent = `${shown(value, unit)} at ${localText(new Date(plot.data[0][at] * 1000)).slice(11)}`
+        const half = tip.offsetWidth / 2
+        tip.style.left = `${Math.min(Math.max(plot.cursor.left, half), plot.over.clientWidth - half)}px`
+        tip.style.top = `${Math.max(plot.valToPos(value, "y"), 24)}px`
+      },
+    },
+  }
+}
+
+const plots = new Map()
+const dataOf = (box) => {
+  const from = Number(box.dataset.from) / 1000, step = Number(box.dataset.step) / 1000
+  const values = box.dataset.points.split(",").map((text) => text === "" ? null : Number(text))
+  return [values.map((_, at) => from + at * step), values]
+}
+const draw = (box) => {
+  const { unit } = box.dataset
+  const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", gap: 4 }
+  const short = (value) => units[unit]?.(value).replace(".0%", "%") ?? number(value)
+  const plot = new uPlot({
+    width: box.clientWidth, height: box.clientHeight, legend: { show: false }, padding: [6, 4, 0, 0],
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, fill: color("--accent") } },
+    scales: { y: { range: (_, __, most) => [0, unit === "share" ? 1 : most > 0 ? most * 1.1 : 1] } },
+    series: [{}, { stroke: color("--accent"), fill: `${color("--accent")}1a`, width: 1.5, spanGaps: false, points: { show: false } }],
+    axes: [
+      { ...axis, grid: { show: false }, size: 22, space: 70, values: (_, ticks) => ticks.map((at) => localText(new Date(at * 1000)).slice(11, 16)) },
+      { ...axis, size: 46, space: 34, values: (_, ticks) => ticks.map(short) },
+    ],
+    plugins: [pointer(unit)],
+  }, dataOf(box), box)
+  plot.root.setAttribute("data-keep", "")
+  box.classList.add("drawn")
+  plots.set(box.id, { plot, box })
+}
+const drawAll = (again) => {
+  if (!window.uPlot) return
+  for (const [id, { plot, box }] of plots) {
+    if (again || !box.isConnected || !box.contains(plot.root)) { plot.destroy(); plots.delete(id) }
+  }
+  for (const box of document.querySelectorAll("[data-plot]")) {
+    if (plots.has(box.id)) { plots.get(box.id).plot.setData(dataOf(box)); box.classList.add("drawn") } else draw(box)
+  }
+}
+let resizing
+addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => drawAll(true), 150) })
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(true))
 
 const refresh = () => {
   const main = document.querySelector("#main")
@@ -38,20 +110,19 @@ const refresh = () => {
   if (now) aheadMs = Number(now.dataset.now) - Date.now()
   localTimes(main)
   countDown()
+  drawAll(false)
 }
 
 const connection = document.querySelector("#connection")
 const say = (text, isLost) => {
   if (!connection) return
   connection.hidden = false
-  connection.textContent = text
+  if (connection.textContent !== text) connection.textContent = text
   connection.classList.toggle("lost", isLost)
 }
 document.addEventListener("htmx:sse:after:connection", () => say("● live", false))
 document.addEventListener("htmx:sse:after:message", () => { say("● live", false); refresh() })
 document.addEventListener("htmx:sse:error", () => say("■ not connected, trying again", true))
 document.addEventListener("htmx:sse:close", () => say("○ not live: load the page again", true))
-document.addEventListener("htmx:after:swap", refresh)
 document.addEventListener("DOMContentLoaded", refresh)
-document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh() })
 setInterval(countDown, 100)
