@@ -18,7 +18,7 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
-    from streams_app.operations.groups import ListedGroup
+    from streams_app.operations.listed_group import ListedGroup
 
 
 @click.group(name="groups")

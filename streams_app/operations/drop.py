@@ -19,7 +19,8 @@ from streams_app.formatting import counted, escaped, shown_group, time_text
 from streams_app.operations.explain_group import find
 from streams_app.operations.flush import until_done
 from streams_app.operations.group_facts import FoundGroup
-from streams_app.operations.groups import ListedGroup, redis_of, stored_shards
+from streams_app.operations.groups import redis_of, stored_shards
+from streams_app.operations.listed_group import ListedGroup
 from streams_app.settings import Settings
 
 MAX_NAMES: Final = 20

@@ -7,6 +7,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from streams_app.codec import member_of
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import RangeFaults
@@ -15,7 +16,7 @@ from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.reading.entries import Gap, keys_meant
 from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.operations.folded_events import RecordRange, has_key_of, raw_events
-from streams_app.operations.group_facts import FoundGroup
+from streams_app.operations.listed_group import ListedGroup
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings
 
@@ -58,23 +59,28 @@ class GroupEvents:
     is_whole: bool
 
 
-async def events_of_group(settings: Settings, fold: Fold, found: FoundGroup, group: str) -> GroupEvents:
+async def events_of_group(settings: Settings, fold: Fold, found: ListedGroup, group: str) -> GroupEvents:
     """Read the events of a group that is open.
 
     Args:
-        found: Its state, with a row.
         group: Group key as typed, see :func:`.keys_typed`.
 
     Raises:
         TryAgainError: Redis or Kafka does not answer.
         ConfigurationError: They reject the connection.
     """
-    assert found.row is not None  # the group is open
-    first, last = found.row["first_offset"], found.row["last_offset"]
+    first, last = found.first_offset, found.last_offset
     for journal in settings.journals:
         if journal.source == fold.source and has_key_of(journal, fold):
-            return await _in_journal(settings, journal, fold, found.shard.partition, group, first, last)
-    return await _in_source(settings, fold, found.shard.partition, found.member, max(first, last - MOST_OFFSETS + 1), last, first)
+            return await _in_journal(settings, journal, fold, found.partition, group, first, last)
+    return await _in_source(
+        settings, fold, found.partition, member_of_key(found.key), max(first, last - MOST_OFFSETS + 1), last, first
+    )
+
+
+def member_of_key(key: Any) -> bytes:
+    """Return the member of a group from its key with its JSON type (pure)."""
+    return member_of(tuple(key) if isinstance(key, list) else (key,))
 
 
 async def _in_journal(

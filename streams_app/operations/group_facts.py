@@ -12,9 +12,10 @@ from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
 from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import group_value
+from streams_app.operations.listed_group import ListedGroup
 
 if TYPE_CHECKING:
-    from streams_app.operations.groups import ListedGroup, StoredShard
+    from streams_app.operations.groups import StoredShard
 
 STALLED_MS: Final = 10_000
 """Minimum difference between partition clock and wall clock, in ms, that counts as a difference."""

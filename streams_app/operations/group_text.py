@@ -135,7 +135,7 @@ def _when(bound: BoundState) -> str:
 def _content(bound: BoundState) -> str:
     """Describe a bound on the content of a group; "" if the group is far from it."""
     if bound.bound == "close_when":
-        return f"an event {_closing_event(bound)} would close it at once"
+        return f"an event {closing_event_text(bound)} would close it at once"
     if bound.bound not in CONTENT_BOUNDS or bound.limit is None or bound.present is None:
         return ""
     rule = CONTENT_BOUNDS[bound.bound]
@@ -145,7 +145,7 @@ def _content(bound: BoundState) -> str:
     return f"{left} can be added, then it is closed" if bound.present >= bound.limit // 2 else ""
 
 
-def _closing_event(bound: BoundState) -> str:
+def closing_event_text(bound: BoundState) -> str:
     """Describe which event closes a group, by ``close_when``."""
     if bound.values is None:
         return "for which close_when returns true"

@@ -22,6 +22,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.formatting import group_value
+from streams_app.operations.listed_group import ListedGroup
 from streams_app.read_store.core.function_answer import group_of
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
@@ -73,36 +74,6 @@ class StoredShard:
 
     def __str__(self) -> str:
         return f"{self.fold.source}-{self.partition}"
-
-
-class ListedGroup(msgspec.Struct, frozen=True):
-    """An open group, for display and as JSON.
-
-    Attributes:
-        group: Record key of its records, as text.
-        key: The same with its JSON type, so that ``1`` and ``"1"`` differ.
-        names: Number of changed names; 0 if the fold keeps whole events.
-        bytes: Size of the stored events; 0 if the fold does not keep whole events.
-        first_event_ms: Earliest record time.
-        last_event_ms: Latest record time.
-        quiet_in_ms: Time until the quiet period ends; 0 or less: the group is due.
-        hold_in_ms: Time until ``max_hold`` ends; 0 or less: the group is due.
-    """
-
-    fold: str
-    source: str
-    partition: int
-    group: str
-    key: Any
-    events: int
-    names: int
-    bytes: int
-    first_offset: int
-    last_offset: int
-    first_event_ms: int
-    last_event_ms: int
-    quiet_in_ms: int
-    hold_in_ms: int
 
 
 def group_text(member: bytes) -> str:

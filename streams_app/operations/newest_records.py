@@ -13,7 +13,8 @@ from aiokafka import TopicPartition
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_ends import stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.kafka.partitioner import murmur2
 from streams_app.settings import Settings
 

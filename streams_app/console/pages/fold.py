@@ -17,8 +17,10 @@ from streams_app.console.reading import Missing, Sources, WorkerState
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.formatting import shown_key, span
-from streams_app.operations.group_facts import closing_event_text, quiet_text
+from streams_app.operations.group_facts import BoundState
+from streams_app.operations.group_text import closing_event_text
 from streams_app.operations.groups import groups_in_redis, open_in_redis
+from streams_app.operations.listed_group import ListedGroup
 from streams_app.tuning.live import combined, live_curve, live_metrics_in, live_windows
 from streams_app.tuning.recommending import recommend
 
@@ -177,7 +179,8 @@ def _kept_text(fold: Fold) -> str:
 
 
 def _closing_texts(fold: Fold) -> Iterator[str]:
-    yield f"once it was quiet for {quiet_text(fold)}"
+    quiet = "as long as its last event says" if isinstance(fold.quiet_period, QuietPeriod) else span(fold.quiet_period_ms)
+    yield f"once it was quiet for {quiet}"
     yield f"once it was open for {span(fold.max_hold_ms)}"
     if fold.max_events:
         yield f"with its {fold.max_events:,} events"
@@ -186,7 +189,8 @@ def _closing_texts(fold: Fold) -> Iterator[str]:
     else:
         yield f"before it exceeds {fold.max_changed:,} names"
     if fold.close_when is not None:
-        yield f"at an event {closing_event_text(fold)}"
+        values = None if callable(fold.close_when) else {path: list(values) for path, values in fold.close_when.items()}
+        yield f"at an event {closing_event_text(BoundState('close_when', 'event', values=values))}"
 
 
 # Charts
@@ -290,14 +294,13 @@ async def _groups(sources: Sources, fold: Fold, sort: str, page: int) -> GroupLi
     return GroupList(found, total, sort, page, min(MOST_PAGES, max(1, -(-total // ROWS))), (page - 1) * ROWS + 1)
 
 
-def group_row(row: dict[str, Any], fold: Fold, hidden: Hidden, now_ms: int) -> GroupRow:
-    """Return a row of the list from a row of :func:`.rows_of`."""
-    key = shown_key(row["key"])
-    is_quiet = row["quiet_in_ms"] <= row["hold_in_ms"]
+def group_row(row: ListedGroup, fold: Fold, hidden: Hidden, now_ms: int) -> GroupRow:
+    """Return a row of the list, which was read at ``now_ms``."""
+    key = shown_key(row.key)
     return GroupRow(
-        hidden.key(key), "" if hidden.is_on else group_path(fold.name, key), row["partition"], row["events"], row["names"],
-        row["bytes"], row["first_event_ms"], row["last_event_ms"], row["quiet_in_ms"], row["hold_in_ms"],
-        now_ms + min(row["quiet_in_ms"], row["hold_in_ms"]), "quiet_period" if is_quiet else "max_hold",
+        hidden.key(key), "" if hidden.is_on else group_path(fold.name, key), row.partition, row.events, row.names, row.bytes,
+        row.first_event_ms, row.last_event_ms, row.quiet_in_ms, row.hold_in_ms, now_ms + min(row.quiet_in_ms, row.hold_in_ms),
+        "quiet_period" if row.quiet_in_ms <= row.hold_in_ms else "max_hold",
     )  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
@@ -17,9 +17,11 @@ from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.overview import fold_path
 from streams_app.console.reading import Missing, Sources
 from streams_app.fold import Fold
-from streams_app.formatting import escaped, shown_key
-from streams_app.operations.explain_group import ExplainedGroup, explained
-from streams_app.operations.group_events import GroupEvents, events_of_group
+from streams_app.operations.explain_group import explain
+from streams_app.operations.group_events import GroupEvents, events_of_group, member_of_key
+from streams_app.operations.group_facts import GroupDrop, GroupExplanation, GroupState
+from streams_app.operations.group_text import group_sentences
+from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.newest_records import TopicRecord, newest_records
 
 SHOWN_EVENTS: Final = 20
@@ -29,11 +31,7 @@ READ_RECORDS: Final = 5_000
 
 SHOWN_NAMES: Final = 12
 QUIETS_BACK: Final = 12
-"""The time line begins at most this many quiet periods ago."""
-
-_NAMES: Final = re.compile(r"( changed names?) \(.*", re.DOTALL)
-_PRIVATE: Final = ("journal", "dropped", "try")
-"""Facts that contain the key, or what a user has written."""
+"""The time line begins at most this many quiet periods before the open fold."""
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -129,13 +127,21 @@ class RecordList(msgspec.Struct, frozen=True, tag="found"):
 
 
 class GroupPage(msgspec.Struct, frozen=True):
-    """The model of the page."""
+    """The model of the page.
+
+    Attributes:
+        explanation: What ``groups explain --json`` prints; None: it cannot be read now.
+        parts: The same in sentences, for each partition that has the group.
+        from_ms: Begin of the time line.
+    """
 
     fold: str
     fold_link: str
     group: str
     link: str
-    parts: list[GroupPart] | Missing
+    explanation: GroupExplanation | None
+    missing: list[Missing]
+    parts: list[GroupPart]
     records: RecordList | Missing
     now_ms: int
     from_ms: int
@@ -149,25 +155,41 @@ async def collect(sources: Sources, _: Declarations, asked: Asked) -> GroupPage:
     if not typed:
         raise PageError(400, "Which group? Write its key as the list of open groups shows it")
     hidden = Hidden(settings)
-
-    async def asked_now() -> tuple[list[ExplainedGroup], int]:
-        return await explained(settings, fold, typed, sources.clock), sources.clock.now_ms()
-
-    answer = await sources.redis_part("the group", ("group", fold.name, typed), asked_now)
-    found, at_ms = (answer, 0) if isinstance(answer, Missing) else answer
-    member = keys_typed(typed)[0]
-    if not isinstance(found, Missing) and (state := next((one.found for one in found if one.found is not None), None)) is not None:
-        member = state.member
+    found = await sources.redis_part(
+        "the group", ("group", fold.name, typed), lambda: explain(settings, fold, typed, sources.clock)
+    )
+    states = () if isinstance(found, Missing) else found.states
+    member = member_of_key(states[0].key) if states else keys_typed(typed)[0]
     records = await sources.part(
         "its records", ("records", fold.name, typed), lambda: _records(sources, fold, canonical_bytes(member), hidden)
     )
-    parts = found if isinstance(found, Missing) else [await _part(sources, fold, typed, one, hidden, at_ms) for one in found]
+    explanation = None if isinstance(found, Missing) else without_values(found, hidden)
+    parts = [] if explanation is None else await _parts(sources, fold, typed, explanation, states, hidden)
     now_ms = sources.clock.now_ms()
-    from_ms = begin_of(fold, parts if isinstance(parts, list) else [], now_ms)
     return GroupPage(
-        fold.name, fold_path(fold.name), hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed), parts, records,
-        now_ms, from_ms,
+        fold.name, fold_path(fold.name), hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed), explanation,
+        [found] if isinstance(found, Missing) else [], parts, records, now_ms, begin_of(fold, parts, now_ms),
     )  # fmt: skip
+
+
+def without_values(found: GroupExplanation, hidden: Hidden) -> GroupExplanation:
+    """Return an explanation as it may be shown: if values are hidden, without keys, names and what users wrote."""
+    if not hidden.is_on:
+        return found
+    key = hidden.key(found.group)
+    states = tuple(
+        replace(
+            state, key=key, names=(), last_drop=_without_reason(state.last_drop),
+            open=None if state.open is None else replace(state.open, group=key, key=key),
+        )
+        for state in found.states
+    )  # fmt: skip
+    drops = tuple(filter(None, map(_without_reason, found.drops)))
+    return replace(found, group=key, states=states, drops=drops, journal="")
+
+
+def _without_reason(drop: GroupDrop | None) -> GroupDrop | None:
+    return None if drop is None else replace(drop, reason="(hidden)")
 
 
 def begin_of(fold: Fold, parts: Sequence[GroupPart], now_ms: int) -> int:
@@ -177,43 +199,38 @@ def begin_of(fold: Fold, parts: Sequence[GroupPart], now_ms: int) -> int:
     return min(opened, now_ms) - min(back_ms, 10 * fold.max_hold_ms)
 
 
-async def _part(sources: Sources, fold: Fold, typed: str, one: ExplainedGroup, hidden: Hidden, at_ms: int) -> GroupPart:
-    facts = [Fact(label, text) for label, text in one.facts.items() if not (hidden.is_on and label in _PRIVATE)]
-    verdict = one.verdict
-    if hidden.is_on:
-        facts = [Fact(fact.label, _NAMES.sub(r"\1", fact.text)) for fact in facts]
-        verdict = _without_key(verdict, typed, one, hidden)
-    if one.found is None or one.found.row is None:
-        return GroupPart(verdict, facts)
-    state, row = one.found, one.found.row
-    events = await sources.part(
-        "its events", ("events", fold.name, typed, state.shard.partition),
-        lambda: events_of_group(sources.settings, fold, state, typed),
-    )  # fmt: skip
-    listed = events if isinstance(events, Missing) else event_list(events, hidden)
-    return GroupPart(verdict, facts, window_of(row, at_ms), listed)
+async def _parts(
+    sources: Sources, fold: Fold, typed: str, explanation: GroupExplanation, states: Sequence[GroupState], hidden: Hidden
+) -> list[GroupPart]:
+    parts = []
+    rows = [state.open for state in states] or [None]
+    for (verdict, facts), row in zip(group_sentences(explanation), rows, strict=True):
+        lines = [Fact(label, text.removesuffix(" ()") if hidden.is_on else text) for label, text in facts.items() if text]
+        if row is None:
+            parts.append(GroupPart(verdict, lines))
+            continue
+        events = await _events(sources, fold, typed, row, hidden)
+        parts.append(GroupPart(verdict, lines, window_of(row, explanation.at_ms), events))
+    return parts
 
 
-def _without_key(verdict: str, typed: str, one: ExplainedGroup, hidden: Hidden) -> str:
-    """Return a verdict, which begins with the key, with its hash instead."""
-    keys = [escaped(typed), typed]
-    if one.found is not None and one.found.row is not None:
-        keys.insert(0, shown_key(one.found.row["key"]))
-    key = next((key for key in keys if verdict.startswith(key)), None)
-    return verdict if key is None else hidden.key(typed) + verdict[len(key) :]
+async def _events(sources: Sources, fold: Fold, typed: str, row: ListedGroup, hidden: Hidden) -> EventList | Missing:
+    key = ("events", fold.name, typed, row.partition)
+    events = await sources.part("its events", key, lambda: events_of_group(sources.settings, fold, row, typed))
+    return events if isinstance(events, Missing) else event_list(events, hidden)
 
 
-def window_of(row: Any, at_ms: int) -> OpenWindow:
-    """Return the open fold of a group, from a row of :func:`.rows_of` that was read at ``at_ms``."""
-    quiet_at, hold_at = at_ms + row["quiet_in_ms"], at_ms + row["hold_in_ms"]
+def window_of(row: ListedGroup, at_ms: int) -> OpenWindow:
+    """Return the open fold of a group that was read at ``at_ms``."""
+    quiet_at, hold_at = at_ms + row.quiet_in_ms, at_ms + row.hold_in_ms
     bounds = [
         Bound("quiet_period", "if no event arrives", quiet_at, quiet_at <= hold_at),
         Bound("max_hold", "at the latest", hold_at, hold_at < quiet_at),
     ]
     bounds.sort(key=lambda bound: bound.at_ms)
     return OpenWindow(
-        row["partition"], row["events"], row["names"], row["bytes"], row["first_offset"], row["last_offset"],
-        row["first_event_ms"], row["last_event_ms"], bounds,
+        row.partition, row.events, row.names, row.bytes, row.first_offset, row.last_offset, row.first_event_ms, row.last_event_ms,
+        bounds,
     )  # fmt: skip
 
 

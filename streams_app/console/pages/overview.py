@@ -326,7 +326,7 @@ class Picture:
         lag = most(self._workers, "read_store_lag_records", store=name)
         is_up = most(self._workers, "up", component=f"read_store.{name}")
         rate = self._rate("read_store_writes_total", store=name)
-        state, word = ("trouble", "away") if is_up == 0 else _by_lag(lag, rate, "in sync")
+        state, word = AWAY if is_up == 0 else _by_lag(lag, rate, "in sync")
         return Branch(Node("read store", name, state, word, _lag(lag)), [], rate, "values/s")
 
     def _subscriber(self, name: str, *, is_enabled: bool) -> Branch:
@@ -377,6 +377,7 @@ class Picture:
         return sum(found) if found else None
 
 
+AWAY: Final[tuple[State, str]] = ("trouble", "away")
 DISABLED: Final[tuple[State, str]] = ("idle", "disabled")
 BEHIND: Final = 1_000
 BEHIND_SECONDS: Final = 10.0

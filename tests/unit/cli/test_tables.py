@@ -16,7 +16,7 @@ from streams_app.cli.groups import columns_of
 from streams_app.cli.tables import fitted, print_fitted
 from streams_app.codec import member_of
 from streams_app.formatting import group_value
-from streams_app.operations.groups import ListedGroup
+from streams_app.operations.listed_group import ListedGroup
 
 KEYS = ["a", "[/x]", "[red]x[/red]", "a\nb", "\x1b[2J", "漢字" * 40, "account_" + "1234567890" * 30, 7, "7"]
 

@@ -18,7 +18,8 @@ from streams_app.operations.explain_group import reopening_in
 from streams_app.operations.folded_events import pointer_to_journal
 from streams_app.operations.group_facts import FoundGroup, GroupExplanation, GroupState, Reopening, state_of
 from streams_app.operations.group_text import group_sentences, reopening_text
-from streams_app.operations.groups import ListedGroup, StoredShard
+from streams_app.operations.groups import StoredShard
+from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 
