@@ -20,7 +20,9 @@ from streams_app.settings import Settings
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="As for worker.")
 def command(settings: Settings, listen: str | None, workers: tuple[str, ...], log_level: str, log_format: str) -> None:
-    """See the application in a browser: whether all is well, why a group is open, what was emitted.
+    """Serve web pages on which the application is seen.
+
+    They show whether all is well and why not, what flows through each fold, and why a group is open.
 
     A process of its own, which reads the metrics of workers, Redis and Kafka. It is a member of no group and changes nothing: it
     can start, stop and run several times without any effect on a worker. Each page is also JSON, with .json or Accept:

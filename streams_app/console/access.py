@@ -14,13 +14,13 @@ SESSION_MS: Final = 12 * 3_600_000
 MAX_TOKEN: Final = 4_096
 """Maximum number of characters of a token that is compared."""
 
-TRIES: Final = 10
-"""Maximum number of wrong tokens of one address within :data:`TRIES_MS`."""
+WRONG_OF_ADDRESS: Final = 10
+"""Maximum number of wrong tokens of one address within :data:`WRONG_MS`."""
 
-ALL_TRIES: Final = 300
+MOST_WRONG: Final = 300
 """The same of all addresses together."""
 
-TRIES_MS: Final = 60_000
+WRONG_MS: Final = 60_000
 
 
 class Sessions:
@@ -40,12 +40,12 @@ class Sessions:
         """Compare a token in constant time."""
         return hmac.compare_digest(token[:MAX_TOKEN].encode("utf-8", "surrogateescape"), self._token)
 
-    def may_try(self, address: str) -> bool:
+    def may_attempt(self, address: str) -> bool:
         """Return whether an address may try a token now; of :meth:`failed` tries, only those of the last minute count."""
         now_ms = self._clock.monotonic_ms()
-        while self._wrong and now_ms - self._wrong[0][0] >= TRIES_MS:
+        while self._wrong and now_ms - self._wrong[0][0] >= WRONG_MS:
             self._wrong.popleft()
-        return len(self._wrong) < ALL_TRIES and sum(other == address for _, other in self._wrong) < TRIES
+        return len(self._wrong) < MOST_WRONG and sum(other == address for _, other in self._wrong) < WRONG_OF_ADDRESS
 
     def failed(self, address: str) -> None:
         """Count a wrong token."""

@@ -61,8 +61,8 @@ def _pieces(points: Sequence[float | None]) -> Iterable[tuple[int, list[float]]]
         yield begin, piece
 
 
-class Mark(NamedTuple):
-    """A point of a curve, with its position and texts."""
+class DrawnPoint(NamedTuple):
+    """A point of a curve, with its position and text."""
 
     x: float
     y: float
@@ -70,23 +70,23 @@ class Mark(NamedTuple):
     kind: str
 
 
-class Curve(NamedTuple):
-    """The line and the marks of a curve in a box."""
+class DrawnCurve(NamedTuple):
+    """The line of a curve in a box, and its points."""
 
     line: str
-    marks: list[Mark]
+    points: list[DrawnPoint]
 
 
-def curve(points: Sequence[Any], width: float, height: float) -> Curve:
+def curve(candidates: Sequence[Any], width: float, height: float) -> DrawnCurve:
     """Return the curve of the folding ratio over the quiet period, which is on a logarithmic axis."""
-    lows, highs = math.log(points[0].quiet_ms), math.log(points[-1].quiet_ms)
-    wide = (highs - lows) or 1.0
-    marks = [
-        Mark(
-            round(width * (math.log(one.quiet_ms) - lows) / wide, 1), round(height * (1 - one.ratio), 1),
+    lowest, highest = math.log(candidates[0].quiet_ms), math.log(candidates[-1].quiet_ms)
+    wide = (highest - lowest) or 1.0
+    points = [
+        DrawnPoint(
+            round(width * (math.log(one.quiet_ms) - lowest) / wide, 1), round(height * (1 - one.ratio), 1),
             f"{duration_text(one.quiet_ms)}: {percentage(one.ratio)}",
             " ".join(word for word, is_so in (("present", one.is_present), ("recommended", one.is_recommended)) if is_so),
         )
-        for one in points
+        for one in candidates
     ]  # fmt: skip
-    return Curve("".join(f"{'L' if number else 'M'}{one.x} {one.y}" for number, one in enumerate(marks)), marks)
+    return DrawnCurve("".join(f"{'L' if number else 'M'}{one.x} {one.y}" for number, one in enumerate(points)), points)

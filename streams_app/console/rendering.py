@@ -14,7 +14,7 @@ import msgspec
 from markupsafe import Markup
 
 from streams_app.console import charts
-from streams_app.console.reading import Missing
+from streams_app.console.reading.sources import Missing
 from streams_app.console.timeline import time_line
 from streams_app.formatting import compact_size, counted, duration_text, percentage, shown, span, time_text
 
@@ -30,7 +30,7 @@ _THOUSAND: Final = 1_000
 _MANY: Final = 100_000
 
 
-class Entry(msgspec.Struct, frozen=True):
+class NavigationLink(msgspec.Struct, frozen=True):
     """A link in the navigation, with the state of what it leads to."""
 
     name: str
@@ -39,11 +39,11 @@ class Entry(msgspec.Struct, frozen=True):
     word: str = ""
 
 
-class Section(msgspec.Struct, frozen=True):
+class NavigationSection(msgspec.Struct, frozen=True):
     """A heading of the navigation with its links."""
 
     title: str
-    entries: list[Entry]
+    entries: list[NavigationLink]
 
 
 class Shell(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class Shell(msgspec.Struct, frozen=True):
     path: str
     live_path: str
     json_path: str
-    sections: list[Section]
+    sections: list[NavigationSection]
     is_live: bool
     has_session: bool
     now_ms: int

@@ -14,11 +14,10 @@ from aiohttp import web
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.access import COOKIE, SESSION_MS, Sessions
-from streams_app.console.asking import Asked, PageError
-from streams_app.console.openapi import openapi
-from streams_app.console.pages.registry import PAGES, Page
-from streams_app.console.reading import Sources
-from streams_app.console.rendering import Entry, Section, Shell, render, static_file
+from streams_app.console.pages.registry import PAGES, ConsolePage, openapi
+from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.sources import Sources
+from streams_app.console.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.errors import StreamsAppError
 from streams_app.exact_json import encode
 from streams_app.health.http_connections import Connections
@@ -108,7 +107,7 @@ class ConsoleServer:
         """Call the handler of a request, show errors as pages or as JSON, and add the security headers."""
         self._sockets.request_begins(request.transport)
         try:
-            self._require_own_host(request)
+            self._require_own_name(request)
             response = await handler(request)
         except PageError as error:
             response = self._error(request, error.status, str(error))
@@ -129,7 +128,7 @@ class ConsoleServer:
                 response.headers.setdefault(name, value)
         return response
 
-    def _require_own_host(self, request: web.Request) -> None:
+    def _require_own_name(self, request: web.Request) -> None:
         if not is_allowed_authority(request.headers.get("Host"), self._settings.console.hosts):
             raise PageError(403, "This address is not one of the console: console.public_url must name it")
 
@@ -147,20 +146,20 @@ class ConsoleServer:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return False
-        self._require_try(request, sessions)
+        self._require_attempt(request, sessions)
         if sessions.is_right(token.strip()):
             return True
         sessions.failed(request.remote or "")
         return False
 
     @staticmethod
-    def _require_try(request: web.Request, sessions: Sessions) -> None:
-        if not sessions.may_try(request.remote or ""):
+    def _require_attempt(request: web.Request, sessions: Sessions) -> None:
+        if not sessions.may_attempt(request.remote or ""):
             raise PageError(429, "Too many wrong tokens: wait for a minute")
 
     # Pages
 
-    def _handler(self, page: Page, *, as_json: bool = False) -> Handler:
+    def _handler(self, page: ConsolePage, *, as_json: bool = False) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             if as_json or wants_json(request):
                 return _json(await self._model(page, request))
@@ -173,10 +172,10 @@ class ConsoleServer:
 
         return answer
 
-    async def _model(self, page: Page, request: web.Request) -> Any:
+    async def _model(self, page: ConsolePage, request: web.Request) -> Any:
         return await page.collect(self._sources, self._declarations, Asked(request.match_info, request.query))
 
-    async def _main(self, page: Page, request: web.Request) -> str:
+    async def _main(self, page: ConsolePage, request: web.Request) -> str:
         """Return the changing part of a page, which all browsers share that ask at about the same time."""
 
         async def rendered() -> str:
@@ -185,7 +184,7 @@ class ConsoleServer:
         key = ("main", request.path, *sorted(request.query.items()))
         return await self._sources.shared.get(key, rendered, RENDERED_MS)
 
-    async def _stream(self, page: Page, request: web.Request) -> web.StreamResponse:
+    async def _stream(self, page: ConsolePage, request: web.Request) -> web.StreamResponse:
         """Send the changing part of a page as server-sent events: at once, and then whenever it has changed."""
         if len(self._streams) >= MAX_STREAMS:
             raise PageError(503, "Too many pages are open: this one stays as it is")
@@ -202,7 +201,7 @@ class ConsoleServer:
             self._streams.discard(task)
         return response
 
-    async def _send_changes(self, page: Page, request: web.Request, response: web.StreamResponse, sent: str) -> None:
+    async def _send_changes(self, page: ConsolePage, request: web.Request, response: web.StreamResponse, sent: str) -> None:
         clock = self._sources.clock
         beat_ms = clock.monotonic_ms()
         await _write(response, event(sent))
@@ -221,7 +220,7 @@ class ConsoleServer:
                 await _write(response, b": beat\n\n")
                 beat_ms = clock.monotonic_ms()
 
-    def _shell(self, request: web.Request, page: Page | None = None, title: str = "") -> Shell:
+    def _shell(self, request: web.Request, page: ConsolePage | None = None, title: str = "") -> Shell:
         json_path, names = "", dict(request.match_info)
         if page is not None:
             query = f"?{request.query_string}" if request.query_string else ""
@@ -232,9 +231,9 @@ class ConsoleServer:
             self._sessions is not None and page is not None, self._sources.clock.now_ms(),
         )  # fmt: skip
 
-    def _sections(self) -> list[Section]:
-        folds = [Entry(fold.name, f"/folds/{quote(fold.name, safe='')}") for fold in self._settings.folds]
-        found = [Section("", [Entry("Overview", "/")]), Section("Folds", folds)]
+    def _sections(self) -> list[NavigationSection]:
+        folds = [NavigationLink(fold.name, f"/folds/{quote(fold.name, safe='')}") for fold in self._settings.folds]
+        found = [NavigationSection("", [NavigationLink("Overview", "/")]), NavigationSection("Folds", folds)]
         return [section for section in found if section.entries]
 
     def _error(self, request: web.Request, status: int, text: str) -> web.Response:
@@ -272,7 +271,7 @@ class ConsoleServer:
         if self._sessions is None:
             raise web.HTTPSeeOther("/")
         self._require_own_origin(request)
-        self._require_try(request, self._sessions)
+        self._require_attempt(request, self._sessions)
         form = await request.post()
         token = form.get("token", "")
         if not isinstance(token, str) or not self._sessions.is_right(token.strip()):

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from streams_app.checking.facts import declarations_of
 from streams_app.clock import SystemClock
-from streams_app.console.reading import Sources
+from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.http_connections import Connections

@@ -60,11 +60,19 @@ class HttpServer:
     """Serves the HTTP pages of a worker on its own thread."""
 
     def __init__(
-        self, settings: HttpSettings, status: Status, metrics: Metrics, clock: Clock, *, is_port_fixed: bool = True
+        self,
+        settings: HttpSettings,
+        status: Status,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        is_port_fixed: bool = True,
+        console_url: str = "",
     ) -> None:
         """Create the server, without listening.
 
         Args:
+            console_url: Address of the console, to which the page ``/`` links; empty: none is known.
             is_port_fixed: Whether a port that the settings name is the only one to try. If not, or if they name none, the next free
                 port is used while the port is in use.
         """
@@ -74,6 +82,7 @@ class HttpServer:
         self._status = status
         self._metrics = metrics
         self._clock = clock
+        self._console_url = console_url
         self._connections = Connections(connection_limit(), clock)
         self._added: dict[str, tuple[Handler, str]] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -202,7 +211,8 @@ class HttpServer:
         groups = {"/groups": "open groups of this worker, the longest quiet first"} if self._status.groups_provider else {}
         others = {path: CATALOGUE_PAGES.get(path, "") for path in sorted(self._status.pages)}
         others |= {path: what for path, (_, what) in self._added.items()}
-        return web.Response(text=_index_of(ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
+        console = {self._console_url: "the console: the whole application in a browser"} if self._console_url else {}
+        return web.Response(text=_index_of(console | ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
         # Evaluated at each scrape, because tasks that set metrics do not run while the main loop hangs.

@@ -271,7 +271,7 @@ def assemble(
         redis,
         producer,
         SkewWatch(TrustedClock(clock), status, redis.time),
-        HttpServer(settings.http, status, metrics, clock),
+        HttpServer(settings.http, status, metrics, clock, console_url=settings.console.public_url),
         Watchdog(watched, clock, metrics, status, asks_redis=uses_redis),
         on_fatal,
         is_folding,

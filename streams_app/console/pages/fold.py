@@ -9,11 +9,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.asking import Asked
-from streams_app.console.hiding import Hidden
-from streams_app.console.pages.model import Chart, Line, Problem, State, Unit, ratio_points, window_of
+from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, ratio_points, window_of
 from streams_app.console.pages.overview import fold_path, fold_state, problems_of
-from streams_app.console.reading import Missing, Sources, WorkerState
+from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.hiding import Hidden
+from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.formatting import shown_key, span
@@ -202,7 +202,7 @@ def charts_of(sources: Sources, fold: Fold, workers: Sequence[WorkerState], now_
     window = window_of(history, now_ms)
     slots, step = window.slots, window.step
 
-    def chart(key: str, title: str, unit: Unit, hint: str, now: float | None, *lines: Line) -> Chart:
+    def chart(key: str, title: str, unit: Unit, hint: str, now: float | None, *lines: Series) -> Chart:
         return Chart(key, title, unit, list(lines), window.from_ms, window.step_ms, now, hint)
 
     def rate(name: str) -> list[float | None]:
@@ -217,23 +217,23 @@ def charts_of(sources: Sources, fold: Fold, workers: Sequence[WorkerState], now_
 
     events, records = rate("events_folded_total"), rate("records_emitted_total")
     yield chart("in", "Events in", "events/s", "Zero while lag rises: see the reasons at the top.",
-                history.rate_now("events_folded_total", now_ms, of), Line("events", events))  # fmt: skip
+                history.rate_now("events_folded_total", now_ms, of), Series("events", events))  # fmt: skip
     yield chart("out", "Records out", "records/s", "Acknowledged by the broker.",
-                history.rate_now("records_emitted_total", now_ms, of), Line("records", records))  # fmt: skip
+                history.rate_now("records_emitted_total", now_ms, of), Series("records", records))  # fmt: skip
     ratios = ratio_points(history, now_ms, window, of)
     yield chart("ratio", "Folded away", "share", "1 - records / events that they contain.",
-                next((point for point in reversed(ratios) if point is not None), None), Line("folded away", ratios))  # fmt: skip
+                next((point for point in reversed(ratios) if point is not None), None), Series("folded away", ratios))  # fmt: skip
     delays = _delays(rate("emit_delay_seconds_sum"), rate("emit_delay_seconds_count"))
     yield chart("delay", "Delay after due", "seconds", "From the time at which a group is due to its emission, on average.",
-                next((point for point in reversed(delays) if point is not None), None), Line("delay", delays))  # fmt: skip
+                next((point for point in reversed(delays) if point is not None), None), Series("delay", delays))  # fmt: skip
     yield chart("groups", "Open groups", "groups", "Each costs about 450 bytes of Redis.", last("open_groups"),
-                Line("open groups", gauge("open_groups")))  # fmt: skip
+                Series("open groups", gauge("open_groups")))  # fmt: skip
     yield chart("overdue", "Oldest overdue", "seconds", "Above a few ticks: emission is behind.",
-                last("oldest_overdue_seconds", "max"), Line("overdue", gauge("oldest_overdue_seconds", "max")))  # fmt: skip
+                last("oldest_overdue_seconds", "max"), Series("overdue", gauge("oldest_overdue_seconds", "max")))  # fmt: skip
     yield chart("lag", "Lag", "events", "Rising: add workers up to the number of partitions.", last("lag_events", "max"),
-                Line("lag", gauge("lag_events", "max")))  # fmt: skip
+                Series("lag", gauge("lag_events", "max")))  # fmt: skip
     yield chart("outbox", "Not acknowledged", "records", "Stays above 0: the broker does not acknowledge.", last("outbox_records"),
-                Line("records", gauge("outbox_records")))  # fmt: skip
+                Series("records", gauge("outbox_records")))  # fmt: skip
 
 
 def _delays(seconds: Sequence[float | None], counts: Sequence[float | None]) -> list[float | None]:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
-from streams_app.console.asking import Asked, PageError
-from streams_app.console.hiding import Hidden
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.overview import fold_path
-from streams_app.console.reading import Missing, Sources
+from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.hiding import Hidden
+from streams_app.console.reading.sources import Missing, Sources
 from streams_app.fold import Fold
 from streams_app.operations.explain_group import explain
 from streams_app.operations.group_events import GroupEvents, events_of_group, member_of_key

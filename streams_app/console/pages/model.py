@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from streams_app.console.alerts import Severity
-from streams_app.console.history import EVERY_MS, SLOTS, History
+from streams_app.console.reading.alerts import Severity
+from streams_app.console.reading.history import EVERY_MS, SLOTS, History
 
 State = Literal["ok", "idle", "attention", "trouble", "unknown"]
 """How a box is; each is shown by a color, a sign and a word."""
@@ -33,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True):
     alert: str = ""
 
 
-class Line(msgspec.Struct, frozen=True):
+class Series(msgspec.Struct, frozen=True):
     """A series of a chart; ``points`` are at equal distances, and None where the value is unknown."""
 
     name: str
@@ -52,7 +52,7 @@ class Chart(msgspec.Struct, frozen=True):
     key: str
     title: str
     unit: Unit
-    lines: list[Line]
+    lines: list[Series]
     from_ms: int
     step_ms: int
     now: float | None

@@ -1,4 +1,4 @@
-"""The overview: one sentence, the figures, and the application as a picture."""
+"""The overview: one sentence, the numbers, and the application as a picture."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from urllib.parse import quote
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.alerts import Facts, alerts_of
-from streams_app.console.history import History
 from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
-from streams_app.console.reading import Missing, Sources, WorkerState
-from streams_app.console.samples import Samples
+from streams_app.console.reading.alerts import Facts, alerts_of
+from streams_app.console.reading.history import History
+from streams_app.console.reading.samples import Samples
+from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.fold import Fold
 from streams_app.formatting import compact_size, counted, span
 
@@ -80,7 +80,7 @@ class Overview(msgspec.Struct, frozen=True):
     summary: str
     problems: list[Problem]
     more_problems: int
-    figures: list[Figure]
+    numbers: list[Figure]
     picture: list[Branch]
     workers: list[WorkerRow]
     missing: list[Missing]
@@ -106,12 +106,12 @@ def overview_of(
     problems = list(problems_of(declarations, workers, history, now_ms))
     problems.sort(key=lambda problem: problem.severity != "critical")
     state: State = "ok" if not problems else "trouble" if problems[0].severity == "critical" else "attention"
-    figures = list(figures_of(workers, history, now_ms))
-    summary = summary_of(workers, figures, len(declarations.settings.folds))
+    numbers = list(numbers_of(workers, history, now_ms))
+    summary = summary_of(workers, numbers, len(declarations.settings.folds))
     picture = Picture(declarations, [one.samples for one in workers if not one.fault], history, now_ms)
     return Overview(
         declarations.settings.app_id, state, sentence_of(problems, workers), summary,
-        problems[:MOST_PROBLEMS], max(0, len(problems) - MOST_PROBLEMS), figures, picture.roots(),
+        problems[:MOST_PROBLEMS], max(0, len(problems) - MOST_PROBLEMS), numbers, picture.roots(),
         [row_of(worker, now_ms) for worker in workers], list(missing), history.since_ms(now_ms), now_ms, history.left_out,
     )  # fmt: skip
 
@@ -161,8 +161,8 @@ def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:
                 name = {"kafka": "Kafka", "redis": "Redis"}.get(component, component.replace("read_store.", "The read store "))
                 alert = "ReadStoreAway" if component.startswith("read_store.") else ""
                 yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/#workers", alert)
-        for cause, refuses in worker.samples.by("redis_refuses_writes", "cause").items():
-            if refuses:
+        for cause, is_refusing in worker.samples.by("redis_refuses_writes", "cause").items():
+            if is_refusing:
                 yield Problem("critical", f"Redis answers and refuses writes: {cause}", "/#workers", "RedisRefusesWrites")
 
 
@@ -207,7 +207,7 @@ def lag_of_folds(workers: Sequence[WorkerState]) -> float | None:
     return sum(folds.values()) if folds else None
 
 
-def figures_of(workers: Sequence[WorkerState], history: History, now_ms: int) -> Iterator[Figure]:
+def numbers_of(workers: Sequence[WorkerState], history: History, now_ms: int) -> Iterator[Figure]:
     """Yield the numbers at which people glance."""
     window = window_of(history, now_ms)
     slots, step = window.slots, window.step
@@ -228,9 +228,9 @@ def figures_of(workers: Sequence[WorkerState], history: History, now_ms: int) ->
     yield Figure("lag", "Lag", lag_of_folds(workers), "events", "events not folded yet", lag)
 
 
-def summary_of(workers: Sequence[WorkerState], figures: Sequence[Figure], folds: int) -> str:
+def summary_of(workers: Sequence[WorkerState], numbers: Sequence[Figure], folds: int) -> str:
     """Return a sentence about what the application does now."""
-    events, records, share = (figure.value for figure in figures[:3])
+    events, records, share = (figure.value for figure in numbers[:3])
     answering = sum(not worker.fault for worker in workers)
     what = f"{counted(answering, 'worker')}, {counted(folds, 'fold')}"
     if not events or records is None:
@@ -334,9 +334,7 @@ class Picture:
         waiting = self._sum("subscriber_waiting_events", subscriber=name)
         running = self._sum("subscriber_running_events", subscriber=name)
         retrying = self._sum("subscriber_retrying_events", subscriber=name)
-        facts = [
-            f"{value:,.0f} {word}" for value, word in ((running, "running"), (retrying, "to retry"), (waiting, "waiting")) if value
-        ]
+        facts = [] if waiting is None else [f"{running or 0:,.0f} running, {retrying or 0:,.0f} to retry", f"lag {waiting:,.0f}"]
         state, word = self._subscriber_state(name, waiting, rate) if is_enabled else DISABLED
         return Branch(Node("subscriber", name, state, word, facts), [], rate, "events/s")
 

@@ -1,16 +1,18 @@
-"""All pages of the console: the path of each, how its model is collected, and its template."""
+"""All pages of the console: path, model and template of each, and the document that describes their JSON."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.asking import Asked
 from streams_app.console.pages import fold, group, overview
-from streams_app.console.reading import Sources
+from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.sources import Sources
 
 
 class Parameter(NamedTuple):
@@ -20,7 +22,7 @@ class Parameter(NamedTuple):
     what: str
 
 
-class Page(NamedTuple):
+class ConsolePage(NamedTuple):
     """A page of the console.
 
     Attributes:
@@ -45,20 +47,46 @@ async def _overview(sources: Sources, declarations: Declarations, _: Asked) -> o
 
 
 PAGES: Final = (
-    Page(
+    ConsolePage(
         "/", "/overview.json", "Overview", "Whether all is well, the figures, the application as a picture, and its workers.",
         "overview.html", overview.Overview, _overview,
     ),
-    Page(
+    ConsolePage(
         "/folds/{fold}", "/folds/{fold}.json", "{fold}",
         "What a fold does, its last hour, what other quiet periods would have folded, and its open groups.",
         "fold.html", fold.FoldPage, fold.collect,
         (Parameter("sort", f"order of the open groups: {', '.join(fold.SORTS)}"), Parameter("page", "from 1, 50 groups each")),
     ),
-    Page(
+    ConsolePage(
         "/folds/{fold}/group", "/folds/{fold}/group.json", "Group of {fold}",
         "Why a group has not been emitted, its events and bounds, and its last records.",
         "group.html", group.GroupPage, group.collect,
         (Parameter("key", "group key, as `streams-app groups list` shows it"),),
     ),
 )  # fmt: skip
+
+
+def openapi(app_id: str) -> dict[str, Any]:
+    """Return the OpenAPI document of the console of an application."""
+    schemas, components = msgspec.json.schema_components([page.model for page in PAGES], ref_template="#/components/schemas/{name}")
+    paths = {}
+    for page, schema in zip(PAGES, schemas, strict=True):
+        in_path = [(name, "path", "") for name in re.findall(r"{(\w+)}", page.json_path)]
+        in_query = [(parameter.name, "query", parameter.what) for parameter in page.parameters]
+        parameters = [
+            {"name": name, "in": where, "required": where == "path", "description": what, "schema": {"type": "string"}}
+            for name, where, what in in_path + in_query
+        ]
+        paths[page.json_path] = {
+            "get": {
+                "summary": page.what,
+                "parameters": parameters,
+                "responses": {"200": {"description": "The facts of the page", "content": {"application/json": {"schema": schema}}}},
+            }
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"Console of {app_id}", "version": version("streams_app")},
+        "paths": paths,
+        "components": {"schemas": components},
+    }

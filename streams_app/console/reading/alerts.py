@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-from streams_app.console.history import EVERY_MS, History
-from streams_app.console.samples import Samples
+from streams_app.console.reading.history import EVERY_MS, History
+from streams_app.console.reading.samples import Samples
 
 Severity = Literal["critical", "warning"]
 MINUTE: Final = 60_000 // EVERY_MS

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from streams_app.console.samples import Labels, Samples
+from streams_app.console.reading.samples import Labels, Samples
 
 EVERY_MS: Final = 5_000
 SLOTS: Final = 720
@@ -34,7 +34,7 @@ Points = Sequence[float | None]
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerRings:
     series: dict[str, dict[Labels, array[float]]] = field(default_factory=dict)
     slots: array[int] = field(default_factory=lambda: array("q", [-1] * SLOTS))
     last: int = -1
@@ -58,7 +58,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, _WorkerRings] = {}
         self._first_slot: int | None = None
         self.left_out = 0
 
@@ -67,7 +67,7 @@ class History:
         slot, at = at_ms // EVERY_MS, at_ms // EVERY_MS % SLOTS
         if worker not in self._workers and not self._make_room(slot):
             return
-        ring = self._workers.setdefault(worker, _Worker())
+        ring = self._workers.setdefault(worker, _WorkerRings())
         self._first_slot = slot if self._first_slot is None else min(self._first_slot, slot)
         for values in ring.rings():
             values[at] = math.nan
@@ -134,7 +134,7 @@ class History:
             del self._workers[url]
         return len(self._workers) < MAX_WORKERS
 
-    def _of(self, name: str, labels: Mapping[str, str]) -> list[tuple[_Worker, array[float]]]:
+    def _of(self, name: str, labels: Mapping[str, str]) -> list[tuple[_WorkerRings, array[float]]]:
         wanted = labels.items()
         return [
             (ring, values)
@@ -144,7 +144,7 @@ class History:
         ]
 
     @staticmethod
-    def _values(ring: _Worker, values: array[float], now_ms: int, slots: int) -> list[float]:
+    def _values(ring: _WorkerRings, values: array[float], now_ms: int, slots: int) -> list[float]:
         newest = now_ms // EVERY_MS
         wanted = range(newest - min(slots, SLOTS) + 1, newest + 1)
         found = [values[slot % SLOTS] if ring.slots[slot % SLOTS] == slot else math.nan for slot in wanted]

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from streams_app.clock import Clock
-from streams_app.console.history import EVERY_MS, History
-from streams_app.console.samples import Samples, samples_in
-from streams_app.console.shared_answers import SharedAnswers
+from streams_app.console.reading.history import EVERY_MS, History
+from streams_app.console.reading.samples import Samples, samples_in
+from streams_app.console.reading.shared_answers import SharedAnswers
 from streams_app.errors import StreamsAppError
 from streams_app.operations.worker_pages import Readiness, pages, readiness, usual_url
 from streams_app.settings import Settings
@@ -26,7 +26,7 @@ T = TypeVar("T")
 REDIS_AT_ONCE: Final = 2
 """Maximum number of questions to Redis that run at the same time, whatever the number of browsers."""
 
-PATIENCE_SECONDS: Final = 2.5
+PART_SECONDS: Final = 2.5
 """Time for which a page waits for one of its parts. The question goes on, and the next look has its answer."""
 
 FAILING_SECONDS: Final = 0.5
@@ -106,10 +106,10 @@ class Sources:
             key: Identifies the question among all pages.
         """
         try:
-            async with asyncio.timeout(FAILING_SECONDS if key in self._failing else PATIENCE_SECONDS):
+            async with asyncio.timeout(FAILING_SECONDS if key in self._failing else PART_SECONDS):
                 found = await self.shared.get(key, ask)
         except TimeoutError:
-            why = f"no answer within {PATIENCE_SECONDS:g} s"
+            why = f"no answer within {PART_SECONDS:g} s"
         except StreamsAppError as error:
             why = str(error)
         except Exception as error:  # any error of a part is shown in its place, and the rest of the page stays

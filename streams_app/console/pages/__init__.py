@@ -1,0 +1,1 @@
+"""The pages of the console: for each, the model and the function that collects it."""

@@ -1,0 +1,1 @@
+"""Reads what the pages of the console show, for all browsers together."""
