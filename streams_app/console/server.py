@@ -52,7 +52,7 @@ HEADERS: Final = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send forms without their origin
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -85,8 +85,9 @@ class ConsoleServer:
     def application(self) -> web.Application:
         application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=MAX_BODY)
         for page in PAGES:
-            application.router.add_get(page.path, self._handler(page))
+            # First, because a name in the other path may contain a point, too.
             application.router.add_get(page.json_path, self._handler(page, as_json=True))
+            application.router.add_get(page.path, self._handler(page))
         application.router.add_get("/openapi.json", self._openapi_json)
         application.router.add_get("/static/{name:.+}", self._static)
         application.router.add_get("/health/live", self._live)
@@ -162,7 +163,7 @@ class ConsoleServer:
     def _handler(self, page: ConsolePage, *, as_json: bool = False) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             if as_json or wants_json(request):
-                return _json(await self._model(page, request))
+                return _json(await self._model(page, request, self._sources.patient()))
             if wants_stream(request):
                 return await self._stream(page, request)
             body = await self._main(page, request)
@@ -172,14 +173,14 @@ class ConsoleServer:
 
         return answer
 
-    async def _model(self, page: ConsolePage, request: web.Request) -> Any:
-        return await page.collect(self._sources, self._declarations, Asked(request.match_info, request.query))
+    async def _model(self, page: ConsolePage, request: web.Request, sources: Sources) -> Any:
+        return await page.collect(sources, self._declarations, Asked(request.match_info, request.query))
 
     async def _main(self, page: ConsolePage, request: web.Request) -> str:
         """Return the changing part of a page, which all browsers share that ask at about the same time."""
 
         async def rendered() -> str:
-            return render(page.template, model=await self._model(page, request))
+            return render(page.template, model=await self._model(page, request, self._sources))
 
         key = ("main", request.path, *sorted(request.query.items()))
         return await self._sources.shared.get(key, rendered, RENDERED_MS)

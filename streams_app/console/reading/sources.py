@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Hashable
+from copy import copy
 from ipaddress import ip_address
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -31,6 +32,14 @@ PART_SECONDS: Final = 2.5
 
 FAILING_SECONDS: Final = 0.5
 """The same for a part whose last question has failed."""
+
+JSON_SECONDS: Final = 10.0
+"""The same for JSON: a program cannot look again as easily."""
+
+STALE_MS: Final = 60_000
+"""A part whose question takes long is shown as it was, for at most this time."""
+
+MOST_PARTS: Final = 200
 
 MOST_WORKERS: Final = 64
 DEFAULT_PORT: Final = 8080
@@ -77,10 +86,18 @@ class Sources:
         self.shared = SharedAnswers(clock)
         self._redis = asyncio.Semaphore(REDIS_AT_ONCE)
         self._failing: dict[Hashable, int] = {}
+        self._last: dict[Hashable, tuple[int, object]] = {}
+        self._part_seconds = PART_SECONDS
         self._away: dict[str, int] = {}
 
     async def close(self) -> None:
         await self.shared.close()
+
+    def patient(self) -> Sources:
+        """Return the same sources, which wait longer for a part."""
+        found = copy(self)
+        found._part_seconds = JSON_SECONDS
+        return found
 
     async def keep_history(self) -> None:
         """Store the metrics of the workers every 5 s, for ever."""
@@ -105,11 +122,15 @@ class Sources:
             what: Name of the part for readers, such as "the open groups".
             key: Identifies the question among all pages.
         """
+        seconds = FAILING_SECONDS if key in self._failing else self._part_seconds
         try:
-            async with asyncio.timeout(FAILING_SECONDS if key in self._failing else PART_SECONDS):
+            async with asyncio.timeout(seconds):
                 found = await self.shared.get(key, ask)
         except TimeoutError:
-            why = f"no answer within {PART_SECONDS:g} s"
+            at_ms, before = self._last.get(key, (0, None))
+            if before is not None and self.clock.monotonic_ms() - at_ms < STALE_MS:
+                return cast(T, before)
+            why = f"no answer within {seconds:g} s"
         except StreamsAppError as error:
             why = str(error)
         except Exception as error:  # any error of a part is shown in its place, and the rest of the page stays
@@ -117,8 +138,18 @@ class Sources:
             why = f"an unexpected error, see the log of the console: {type(error).__name__}"
         else:
             self._failing.pop(key, None)
+            self._remember(key, found)
             return found
+        self._last.pop(key, None)
+        if len(self._failing) >= MOST_PARTS and key not in self._failing:
+            self._failing.pop(next(iter(self._failing)))
         return Missing(what, why, self._failing.setdefault(key, self.clock.now_ms()))
+
+    def _remember(self, key: Hashable, found: object) -> None:
+        self._last.pop(key, None)
+        self._last[key] = self.clock.monotonic_ms(), found
+        if len(self._last) > MOST_PARTS:
+            self._last.pop(next(iter(self._last)))
 
     async def redis_part(self, what: str, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T | Missing:
         """Ask for a part that reads Redis, at most :data:`REDIS_AT_ONCE` at the same time."""

@@ -212,3 +212,14 @@ class BriefStore(ShardStore):
     async def fold(self, *args: Any, **kwargs: Any) -> FoldReply:
         """Fold with the lower limit on work."""
         return await super().fold(*args, **kwargs | {"max_work": self.work})
+
+
+async def open_in(
+    app_id: str, name: str, topic: str, client: Redis, partition: int, events: Sequence[FoldEvent], bounds: Bounds = BOUNDS
+) -> ShardStore:
+    """Fold events of a fold with this name as a worker would; return the shard, owned by ``me``."""
+    store = ShardStore(FoldScripts(client), shard_keys(app_id, name, topic, partition))
+    fence = events[0].offset - 1
+    await store.claim("me", fence, EPOCH, "")
+    await fold(store, fence, chunk_of(events), bounds)
+    return store

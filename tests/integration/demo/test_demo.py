@@ -124,6 +124,9 @@ def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> Non
 
     assert code == 0, text
     assert re.search(r"^check passed .* all 3,000 events$", text, re.MULTILINE), text
+    assert re.match(
+        r"starting broker and Redis ...\n  console     http://127\.0\.0\.1:\d+  shows all of it in a browser\n", text
+    ), text
     assert "fold        by account_id, quiet period 3.0 s, max_hold 10.0 s" in text
     assert "subscriber  recomputes a score for each folded record" in text
     assert number_of(text, "raw events") == 3_000

@@ -13,11 +13,9 @@ from redis.asyncio import Redis
 from streams_app.embedded import Valkey
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.helpers.cli.commands import CANARY, FOLD, Place, Ran, run
-from tests.helpers.folding.scripts import chunk_of, fold
+from tests.helpers.folding.scripts import open_in as opened
 from tests.helpers.waiting import wait_until
 
 BOUNDS = Bounds(1_000, 3_600_000)
@@ -25,11 +23,7 @@ BOUNDS = Bounds(1_000, 3_600_000)
 
 async def open_in(place: Place, client: Redis, partition: int, events: list[FoldEvent]) -> ShardStore:
     """Fold events as a worker would; return the shard, owned by ``me``."""
-    store = ShardStore(FoldScripts(client), shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
-    fence = events[0].offset - 1
-    await store.claim("me", fence, b"eeee", "")
-    await fold(store, fence, chunk_of(events), BOUNDS)
-    return store
+    return await opened(place.names.app_id, FOLD, place.topics[0], client, partition, events, BOUNDS)
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""A console that runs in a test, and requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from streams_app.checking.facts import declarations_of
+from streams_app.clock import SystemClock
+from streams_app.console.reading.sources import Sources
+from streams_app.console.server import ConsoleServer
+from streams_app.console.serving import listen, url_of
+from streams_app.health.http_connections import Connections
+from streams_app.settings import Settings
+
+
+class RunningConsole:
+    """A console, and a client that sends no cookies of its own."""
+
+    def __init__(self, url: str, sources: Sources, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.sources = sources
+        self._session = session
+
+    async def get(self, path: str, **options: Any) -> tuple[int, str, Any]:
+        """Return status, text and headers of an answer; redirects are not followed."""
+        async with self._session.get(self.url + path, allow_redirects=False, **options) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def post(self, path: str, **options: Any) -> tuple[int, str, Any]:
+        async with self._session.post(self.url + path, allow_redirects=False, **options) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def json(self, path: str) -> Any:
+        async with self._session.get(self.url + path) as answer:
+            return await answer.json()
+
+    async def stream(self, path: str) -> aiohttp.ClientResponse:
+        """Open the stream of a page, as htmx does."""
+        return await self._session.get(self.url + path, headers={"HX-Request": "true", "Accept": "text/html, text/event-stream"})
+
+
+@asynccontextmanager
+async def running_console(settings: Settings) -> AsyncIterator[RunningConsole]:
+    """Serve the console on a free port; its history is kept as in a process."""
+    console = settings.console.model_copy(update={"listen": "127.0.0.1:0"})
+    sources = Sources(settings, SystemClock())
+    sockets = Connections(100, SystemClock())
+    server = ConsoleServer(settings, declarations_of(settings), sources, sockets)
+    runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    assert runner.server is not None
+    listening = listen(console)
+    accepting = await asyncio.get_running_loop().create_server(sockets.factory(runner.server), sock=listening)
+    history = asyncio.create_task(sources.keep_history())
+    try:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            yield RunningConsole(url_of(console, listening), sources, session)
+    finally:
+        history.cancel()
+        await asyncio.gather(history, return_exceptions=True)
+        accepting.close()
+        await server.end()
+        await runner.cleanup()
+        await sources.close()
+
+
+def with_console(settings: Settings, **given: Any) -> Settings:
+    """Return the settings with another section ``[console]``."""
+    return Settings.model_validate({**dict(settings), "console": given})
+
+
+def token_file(folder: Path, token: str = "right") -> Path:
+    path = folder / "console.token"
+    path.write_text(f"{token}\n", "utf-8")
+    return path

@@ -1,0 +1,1 @@
+"""Tests of the console against real servers, and in Chromium."""

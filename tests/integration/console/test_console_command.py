@@ -1,0 +1,57 @@
+"""``streams-app console`` as a process: its address, its faults, and its end."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+
+from tests.helpers.cli.commands import Place, run
+from tests.helpers.waiting import wait_until
+from tests.helpers.worker.workers import WorkerProcess, get_page
+
+SERVED = re.compile(r"the console is served url=(http://[\w.:\[\]-]+)")
+
+
+class ConsoleProcess(WorkerProcess):
+    """A process ``python -m streams_app console``."""
+
+    def command(self, config: Path, arguments: object) -> list[str]:
+        words = super().command(config, ["--listen", "127.0.0.1:0"])
+        return ["console" if word == "worker" else word for word in words]
+
+    @property
+    def url(self) -> str | None:
+        found = SERVED.search(self.log())
+        return found[1] if found else None
+
+
+async def test_console_shows_a_worker_and_ends_with_0_on_sigterm(place: Place, tmp_path: Path) -> None:
+    config = Path(place.config())
+    with ConsoleProcess(config, tmp_path) as console:
+        url = await wait_until(lambda: console.url, 60, "the console listens")
+        status, text = get_page(f"{url}/overview.json")
+        health, _ = get_page(f"{url}/health/live")
+        code = await console.terminate()
+
+    assert (200, 200, 0) == (status, health, code), console.log()
+    assert place.names.app_id == json.loads(text)["app_id"]
+    assert "the console is no longer served" in console.log()
+    assert "Traceback" not in console.log()
+
+
+def test_address_that_others_reach_needs_a_token(place: Place) -> None:
+    ran = run("console", "--config", place.config(), "--listen", "0.0.0.0:8091")
+
+    assert 1 == ran.code
+    assert "name a file with a token as console.token_file (openssl rand -hex 32)" in ran.err
+
+
+def test_taken_address_that_was_named_is_a_fault(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = run("console", "--config", place.config(), "--listen", address)
+
+    assert 1 == ran.code
+    assert f"console.listen: {address} is in use: end the other process, or choose another port" in ran.err

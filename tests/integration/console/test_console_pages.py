@@ -1,0 +1,272 @@
+"""Pages of the console over HTTP: equal to the commands, with bad input, attacking keys, and servers that are away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from redis.asyncio import Redis
+from yarl import URL
+
+from streams_app.embedded.ports import free_port
+from streams_app.folding.core.event import FoldEvent
+from streams_app.settings import Settings
+from tests.helpers.cli.commands import FOLD, Place, run
+from tests.helpers.console.consoles import running_console, token_file, with_console
+from tests.helpers.folding.scripts import open_in
+from tests.helpers.kafka.topics import create_topics
+
+FOLD_PATH = f"/folds/{FOLD}"
+ATTACKS = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202eabc", "a\0b", "a/../b?c#d&e=f", "漢字", "k" * 500]
+
+
+@pytest.fixture
+def settings(place: Place) -> Settings:
+    return Settings.load(Path(place.config()), {})
+
+
+async def opened(place: Place, client: Redis, keys: list[str]) -> None:
+    """Open a group for each key in partition 0, as a worker would, and create the topics."""
+    await create_topics(place.bootstrap, place.topics, partitions=1)
+    events = [FoldEvent(number, 1_000 + number, b"s" + key.encode(), {"likes": 1}) for number, key in enumerate(keys)]
+    await open_in(place.names.app_id, FOLD, place.topics[0], client, 0, events)
+
+
+def command(place: Place, *words: str) -> Any:
+    ran = run(*words, "--json", "--config", place.config())
+    assert 0 == ran.code, ran.text
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+@pytest.mark.parametrize("sort", ["quiet", "oldest", "events", "largest"])
+async def test_open_groups_equal_those_of_the_command(place: Place, settings: Settings, redis_client: Redis, sort: str) -> None:
+    await opened(place, redis_client, [f"k{number}" for number in range(70)])
+    listed = await asyncio.to_thread(command, place, "groups", "list", "--sort", sort, "--limit", "100")
+    async with running_console(settings) as console:
+        pages = [await console.json(f"{FOLD_PATH}.json?sort={sort}&page={page}") for page in (1, 2)]
+
+    fields = ("partition", "events", "names", "bytes", "first_event_ms", "last_event_ms", "quiet_in_ms", "hold_in_ms")
+    assert [{field: row[field] for field in fields} | {"group": row["key"]} for row in listed] == [
+        {field: row[field] for field in (*fields, "group")} for page in pages for row in page["groups"]["rows"]
+    ]
+    assert [(70, 2, 50), (70, 2, 20)] == [
+        (page["groups"]["total"], page["groups"]["pages"], len(page["groups"]["rows"])) for page in pages
+    ]
+
+
+async def test_explanation_of_a_group_equals_that_of_the_command(place: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(place, redis_client, ["anna"])
+    (expected,) = await asyncio.to_thread(command, place, "groups", "explain", "anna")
+    async with running_console(settings) as console:
+        found = await console.json(f"{FOLD_PATH}/group.json?key=anna")
+    for explanation in (expected, found["explanation"]):
+        del explanation["at_ms"], explanation["states"][0]["reading"]["clock_behind_ms"]  # the time of the question
+
+    assert expected == found["explanation"]
+    assert "anna of fold account-metrics is open" in found["parts"][0]["verdict"]
+    assert [1, 0] == [found["parts"][0]["window"]["events"], found["parts"][0]["window"]["partition"]]
+
+
+@pytest.mark.parametrize("key", ATTACKS, ids=range(len(ATTACKS)))
+async def test_key_that_attacks_is_shown_as_text_and_its_page_is_found(
+    place: Place, settings: Settings, redis_client: Redis, key: str
+) -> None:
+    await opened(place, redis_client, [key])
+    async with running_console(settings) as console:
+        status, listed, _ = await console.get(FOLD_PATH)
+        (row,) = (await console.json(f"{FOLD_PATH}.json"))["groups"]["rows"]
+        found = await console.get(row["link"])
+        page = await console.json(row["link"].replace("/group?", "/group.json?"))
+
+    assert (200, 200, 1) == (status, found[0], len(page["explanation"]["states"]))
+    assert key == page["explanation"]["states"][0]["key"]
+    for text in (listed, found[1]):
+        assert not any(raw in text for raw in ("<script>alert", "<img src=x", "\u202e", "\0"))
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing", 404),
+        ("/folds/nothing", 404),
+        ("/folds/nothing.json", 404),
+        ("/folds/%00", 404),
+        ("/folds/" + "x" * 3_000, 404),
+        ("/static/../server.py", 404),
+        ("/static/%2e%2e/server.py", 404),
+        ("/static/vendor/README.md", 404),
+        (f"{FOLD_PATH}?sort=%3Cscript%3E", 400),
+        (f"{FOLD_PATH}?page=0", 400),
+        (f"{FOLD_PATH}?page=99999999999", 400),
+        (f"{FOLD_PATH}/group", 400),
+        (f"{FOLD_PATH}/group?key=" + "k" * 3_000, 400),
+        (f"{FOLD_PATH}/group?key=%ff%00", 200),
+        (f"{FOLD_PATH}?unknown=%00%ff", 200),
+        ("/" + "x" * 9_000, 414),
+    ],
+)
+async def test_bad_requests_get_an_answer_that_says_what_is_wrong(settings: Settings, path: str, status: int) -> None:
+    async with running_console(settings) as console:
+        found, text, headers = await console.get(path)
+
+    assert status == found
+    assert "Traceback" not in text and "<script>" not in text.partition("<body>")[2]
+    assert "nosniff" == headers["X-Content-Type-Options"]
+
+
+async def test_headers_forbid_scripts_of_others_frames_and_referrers(settings: Settings) -> None:
+    async with running_console(settings) as console:
+        answers = [await console.get(path) for path in ("/", "/overview.json", "/nothing", "/openapi.json", "/login")]
+
+    for _, text, headers in answers:
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        assert ("same-origin", "DENY", "no-store") == (
+            headers["Referrer-Policy"], headers["X-Frame-Options"], headers["Cache-Control"]
+        )  # fmt: skip
+        assert " style=" not in text and "<style" not in text and " onclick" not in text
+
+
+async def test_other_methods_and_large_bodies_are_rejected(settings: Settings) -> None:
+    async with running_console(settings) as console:
+        found = [(await console.post("/"))[0], (await console.post("/login", data=b"x" * 100_000))[0]]
+
+    assert [405, 303] == found
+
+
+async def test_request_for_another_host_is_rejected_without_a_token(settings: Settings) -> None:
+    async with running_console(settings) as console:
+        status, text, _ = await console.get("/overview.json", headers={"Host": "evil.example.com"})
+
+    assert 403 == status
+    assert "app_id" not in text
+
+
+async def test_each_page_is_json_by_accept_header_and_described_by_openapi(settings: Settings) -> None:
+    async with running_console(settings) as console:
+        _, text, headers = await console.get("/", headers={"Accept": "application/json"})
+        document = await console.json("/openapi.json")
+
+    assert ("application/json", place_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
+    assert {"/overview.json", "/folds/{fold}.json", "/folds/{fold}/group.json"} == set(document["paths"])
+    assert "Overview" in document["components"]["schemas"]
+
+
+def place_of(settings: Settings) -> str:
+    return settings.app_id
+
+
+async def test_missing_worker_redis_and_kafka_are_said_in_their_places(settings: Settings) -> None:
+    away = Settings.model_validate(
+        {
+            **dict(settings), "redis": {"url": f"redis://127.0.0.1:{free_port()}/0"},
+            "kafka": {"bootstrap_servers": f"127.0.0.1:{free_port()}"}, "http": {"port": free_port()},
+        }
+    )  # fmt: skip
+    async with running_console(away) as console:
+        overview = await console.json("/overview.json")
+        fold = await console.json(f"{FOLD_PATH}.json")
+        group = await console.json(f"{FOLD_PATH}/group.json?key=a")
+        pages = [await console.get(path) for path in ("/", FOLD_PATH, f"{FOLD_PATH}/group?key=a")]
+        later = await console.json(f"{FOLD_PATH}.json")
+
+    assert ("No worker answers.", "trouble") == (overview["sentence"], overview["state"])
+    assert ("missing", True) == (fold["groups"]["type"], "cannot reach Redis" in fold["groups"]["why"])
+    assert fold["groups"]["since_ms"] == later["groups"]["since_ms"]
+    assert [("the group", True)] == [(one["what"], "Redis" in one["why"]) for one in group["missing"]]
+    assert "missing" == group["records"]["type"]
+    assert {200} == {status for status, _, _ in pages}
+    assert all("cannot be read now" in text for _, text, _ in pages[1:])
+
+
+async def test_hidden_values_are_nowhere(place: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(place, redis_client, ["secret-account"])
+    async with running_console(with_console(settings, hide_values=True)) as console:
+        listed = await console.get(FOLD_PATH)
+        as_json = await console.get(f"{FOLD_PATH}.json")
+        group = await console.get(f"{FOLD_PATH}/group?key=secret-account")
+        group_json = await console.get(f"{FOLD_PATH}/group.json?key=secret-account")
+        (row,) = json.loads(as_json[1])["groups"]["rows"]
+
+    assert row["group"].startswith("#") and row["group"] in group[1]
+    for _, text, _ in (listed, as_json, group_json):
+        assert "secret-account" not in text
+    main = group[1].partition("<main")[2].partition(">")[2]  # the address of the page, which its viewer typed, is not hidden
+    assert "secret-account" not in main
+    assert "likes" not in main
+
+
+async def test_token_opens_the_console_by_form_cookie_and_header(settings: Settings, tmp_path: Path) -> None:
+    async with running_console(with_console(settings, token_file=token_file(tmp_path))) as console:
+        asked = await console.get("/folds/x?page=2")
+        refused = [
+            (await console.get("/overview.json", headers={"Accept": "application/json"}))[0],
+            (await console.post("/login", data={"token": "wrong"}))[0],
+            (await console.post("/login", data={"token": "right"}, headers={"Origin": "https://evil.example.com"}))[0],
+        ]
+        entered = await console.post("/login?next=%2Foverview.json", data={"token": " right "})
+        cookie = entered[2]["Set-Cookie"]
+        found = [
+            (await console.get("/overview.json", headers={"Cookie": cookie.partition(";")[0]}))[0],
+            (await console.get("/overview.json", headers={"Authorization": "Bearer right"}))[0],
+            (await console.get("/static/app.css"))[0],
+        ]
+
+    assert (303, "/folds/x?page=2") == (asked[0], URL(asked[2]["Location"]).query["next"])
+    assert [401, 403, 403] == refused
+    assert (303, "/overview.json") == (entered[0], entered[2]["Location"])
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=Lax", "Path=/"))
+    assert [200, 200, 200] == found
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.example.com", "https://evil.example.com", "/\\evil.example.com", "javascript:alert(1)", ""]
+)
+async def test_login_leads_to_no_other_host(settings: Settings, tmp_path: Path, target: str) -> None:
+    async with running_console(with_console(settings, token_file=token_file(tmp_path))) as console:
+        entered = await console.post(f"/login?next={quote(target, safe='')}", data={"token": "right"})
+
+    assert (303, "/") == (entered[0], entered[2]["Location"])
+
+
+async def test_token_tried_too_often_is_no_longer_compared(settings: Settings, tmp_path: Path) -> None:
+    async with running_console(with_console(settings, token_file=token_file(tmp_path))) as console:
+        wrong = [(await console.post("/login", data={"token": str(number)}))[0] for number in range(11)]
+        right = [
+            (await console.post("/login", data={"token": "right"}))[0],
+            (await console.get("/overview.json", headers={"Authorization": "Bearer right"}))[0],
+        ]
+
+    assert [403] * 10 + [429] == wrong
+    assert [429, 429] == right
+
+
+async def test_stream_sends_the_page_at_once_and_again_when_it_changes(
+    place: Place, settings: Settings, redis_client: Redis
+) -> None:
+    await opened(place, redis_client, ["anna"])
+    async with running_console(settings) as console, asyncio.timeout(30):
+        stream = await console.stream(FOLD_PATH)
+        first = await stream.content.readuntil(b"\n\n")
+        await redis_client.delete(*[key async for key in redis_client.scan_iter(match=f"{{{place.names.app_id}/*")])
+        second = first
+        while b"anna" in second:
+            second = await stream.content.readuntil(b"\n\n")
+        stream.close()
+
+    assert "text/event-stream" == stream.headers["Content-Type"]
+    assert first.startswith(b"data: ") and b"anna" in first
+    assert b"No group is open" in second
+
+
+async def test_topics_that_exist_and_are_empty_have_designed_pages(place: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(place, redis_client, ["anna"])
+    async with running_console(settings) as console:
+        _, text, _ = await console.get(f"{FOLD_PATH}/group?key=anna")
+
+    assert "No record of it was found." in text
+    assert "The topic has none." in text
