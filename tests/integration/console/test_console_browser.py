@@ -39,24 +39,24 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def seen(place: Place, client: Redis, browser: Browser, **options: Any) -> AsyncIterator[tuple[RunningConsole, Tabs]]:
+async def seen(app: Place, client: Redis, browser: Browser, **options: Any) -> AsyncIterator[tuple[RunningConsole, Tabs]]:
     """Serve a console of three open groups, and open a browser."""
     now_ms = SystemClock().now_ms()
-    await create_topics(place.bootstrap, place.topics, partitions=1)
+    await create_topics(app.bootstrap, app.topics, partitions=1)
     keys = ("anna", "<b>bold</b>", "k" * 400)
     events = [FoldEvent(number, now_ms + number, b"s" + key.encode(), {"likes": 1}) for number, key in enumerate(keys)]
-    await open_in(place.names.app_id, FOLD, place.topics[0], client, 0, events)
-    settings = Settings.load(Path(place.config()), {})
+    await open_in(app.names.app_id, FOLD, app.topics[0], client, 0, events)
+    settings = Settings.load(Path(app.config()), {})
     async with running_console(settings) as console, opened_tabs(browser, **options) as tabs:
         yield console, tabs
         tabs.errors[:] = [error for error in tabs.errors if "status of 404" not in error]
 
 
 @pytest.mark.parametrize("view", VIEWS)
-async def test_every_page_is_legible_and_fits(place: Place, redis_client: Redis, browser: Browser, view: str) -> None:
+async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, browser: Browser, view: str) -> None:
     poor: dict[str, Any] = {}
     overflow = {}
-    async with seen(place, redis_client, browser, **VIEWS[view]) as (console, tabs):
+    async with seen(app, redis_client, browser, **VIEWS[view]) as (console, tabs):
         for name, path in PAGES.items():
             page = await tabs.open(console.url + path)
             await page.wait_for_selector("h1, .says, .verdict")
@@ -69,8 +69,8 @@ async def test_every_page_is_legible_and_fits(place: Place, redis_client: Redis,
     assert {} == {name: pixels for name, pixels in overflow.items() if pixels > 0}
 
 
-async def test_pages_have_the_same_facts_without_javascript(place: Place, redis_client: Redis, browser: Browser) -> None:
-    async with seen(place, redis_client, browser, java_script_enabled=False) as (console, tabs):
+async def test_pages_have_the_same_facts_without_javascript(app: Place, redis_client: Redis, browser: Browser) -> None:
+    async with seen(app, redis_client, browser, java_script_enabled=False) as (console, tabs):
         page = await tabs.open(console.url)
         await page.click("text=account-metrics >> nth=0")
         rows = await page.locator(".groups tbody th").all_inner_texts()
@@ -82,14 +82,14 @@ async def test_pages_have_the_same_facts_without_javascript(place: Place, redis_
     assert verdict.startswith("anna of fold account-metrics is open")
 
 
-async def test_page_changes_by_itself_without_moving_what_is_read(place: Place, redis_client: Redis, browser: Browser) -> None:
-    async with seen(place, redis_client, browser) as (console, tabs):
+async def test_page_changes_by_itself_without_moving_what_is_read(app: Place, redis_client: Redis, browser: Browser) -> None:
+    async with seen(app, redis_client, browser) as (console, tabs):
         page = await tabs.open(console.url + PAGES["fold"])
         await shows(page, "#connection", "live")
         await page.fill("#key", "half a k")
         await page.focus("#key")
         drawn = await page.locator(".plot.drawn canvas").count()
-        await redis_client.delete(*[key async for key in redis_client.scan_iter(match=f"{{{place.names.app_id}/*")])
+        await redis_client.delete(*[key async for key in redis_client.scan_iter(match=f"{{{app.names.app_id}/*")])
         await shows(page, ".groups tbody", "No group is open")
         await page.wait_for_function("() => document.querySelectorAll('.plot.drawn canvas').length === 8")
         typed, focused = await page.input_value("#key"), await page.evaluate("document.activeElement.id")
@@ -99,8 +99,8 @@ async def test_page_changes_by_itself_without_moving_what_is_read(place: Place, 
     assert 0.1 > shift
 
 
-async def test_times_are_in_the_zone_of_the_viewer(place: Place, redis_client: Redis, browser: Browser) -> None:
-    async with seen(place, redis_client, browser, timezone_id="Asia/Kathmandu") as (console, tabs):
+async def test_times_are_in_the_zone_of_the_viewer(app: Place, redis_client: Redis, browser: Browser) -> None:
+    async with seen(app, redis_client, browser, timezone_id="Asia/Kathmandu") as (console, tabs):
         page = await tabs.open(console.url + PAGES["fold"])
         time = page.locator(".groups time").first
         await page.wait_for_function("() => !document.querySelector('.groups time').textContent.endsWith('Z')")
@@ -112,9 +112,9 @@ async def test_times_are_in_the_zone_of_the_viewer(place: Place, redis_client: R
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", shown)
 
 
-async def test_lost_console_is_said_and_the_page_stays(place: Place, redis_client: Redis, browser: Browser) -> None:
+async def test_lost_console_is_said_and_the_page_stays(app: Place, redis_client: Redis, browser: Browser) -> None:
     async with opened_tabs(browser) as tabs:
-        async with seen(place, redis_client, browser) as (console, _):
+        async with seen(app, redis_client, browser) as (console, _):
             page = await tabs.open(console.url + PAGES["fold"])
             await shows(page, "#connection", "live")
         await shows(page, "#connection", "not connected")
@@ -124,8 +124,8 @@ async def test_lost_console_is_said_and_the_page_stays(place: Place, redis_clien
     assert 3 == rows
 
 
-async def test_login_is_by_keyboard_alone(place: Place, browser: Browser, tmp_path: Path) -> None:
-    settings = with_console(Settings.load(Path(place.config()), {}), token_file=token_file(tmp_path))
+async def test_login_is_by_keyboard_alone(app: Place, browser: Browser, tmp_path: Path) -> None:
+    settings = with_console(Settings.load(Path(app.config()), {}), token_file=token_file(tmp_path))
     async with running_console(settings) as console, opened_tabs(browser) as tabs:
         page = await tabs.open(console.url + PAGES["fold"])
         await page.keyboard.type("wrong")
@@ -142,8 +142,8 @@ async def test_login_is_by_keyboard_alone(place: Place, browser: Browser, tmp_pa
     assert [(True, "Lax")] == [(cookie.get("httpOnly"), cookie.get("sameSite")) for cookie in cookies]
 
 
-async def test_everything_is_reached_by_the_tab_key(place: Place, redis_client: Redis, browser: Browser) -> None:
-    async with seen(place, redis_client, browser) as (console, tabs):
+async def test_everything_is_reached_by_the_tab_key(app: Place, redis_client: Redis, browser: Browser) -> None:
+    async with seen(app, redis_client, browser) as (console, tabs):
         page = await tabs.open(console.url + PAGES["fold"])
         await shows(page, "#connection", "live")
         wanted = await page.locator("a[href], button, input, [tabindex='0']").count()

@@ -27,8 +27,8 @@ class ConsoleProcess(WorkerProcess):
         return found[1] if found else None
 
 
-async def test_console_shows_a_worker_and_ends_with_0_on_sigterm(place: Place, tmp_path: Path) -> None:
-    config = Path(place.config())
+async def test_console_shows_a_worker_and_ends_with_0_on_sigterm(app: Place, tmp_path: Path) -> None:
+    config = Path(app.config())
     with ConsoleProcess(config, tmp_path) as console:
         url = await wait_until(lambda: console.url, 60, "the console listens")
         status, text = get_page(f"{url}/overview.json")
@@ -36,22 +36,22 @@ async def test_console_shows_a_worker_and_ends_with_0_on_sigterm(place: Place, t
         code = await console.terminate()
 
     assert (200, 200, 0) == (status, health, code), console.log()
-    assert place.names.app_id == json.loads(text)["app_id"]
+    assert app.names.app_id == json.loads(text)["app_id"]
     assert "the console is no longer served" in console.log()
     assert "Traceback" not in console.log()
 
 
-def test_address_that_others_reach_needs_a_token(place: Place) -> None:
-    ran = run("console", "--config", place.config(), "--listen", "0.0.0.0:8091")
+def test_address_that_others_reach_needs_a_token(app: Place) -> None:
+    ran = run("console", "--config", app.config(), "--listen", "0.0.0.0:8091")
 
     assert 1 == ran.code
     assert "name a file with a token as console.token_file (openssl rand -hex 32)" in ran.err
 
 
-def test_taken_address_that_was_named_is_a_fault(place: Place) -> None:
+def test_taken_address_that_was_named_is_a_fault(app: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ran = run("console", "--config", place.config(), "--listen", address)
+        ran = run("console", "--config", app.config(), "--listen", address)
 
     assert 1 == ran.code
     assert f"console.listen: {address} is in use: end the other process, or choose another port" in ran.err

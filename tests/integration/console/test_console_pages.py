@@ -25,27 +25,27 @@ ATTACKS = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202
 
 
 @pytest.fixture
-def settings(place: Place) -> Settings:
-    return Settings.load(Path(place.config()), {})
+def settings(app: Place) -> Settings:
+    return Settings.load(Path(app.config()), {})
 
 
-async def opened(place: Place, client: Redis, keys: list[str]) -> None:
+async def opened(app: Place, client: Redis, keys: list[str]) -> None:
     """Open a group for each key in partition 0, as a worker would, and create the topics."""
-    await create_topics(place.bootstrap, place.topics, partitions=1)
+    await create_topics(app.bootstrap, app.topics, partitions=1)
     events = [FoldEvent(number, 1_000 + number, b"s" + key.encode(), {"likes": 1}) for number, key in enumerate(keys)]
-    await open_in(place.names.app_id, FOLD, place.topics[0], client, 0, events)
+    await open_in(app.names.app_id, FOLD, app.topics[0], client, 0, events)
 
 
-def command(place: Place, *words: str) -> Any:
-    ran = run(*words, "--json", "--config", place.config())
+def command(app: Place, *words: str) -> Any:
+    ran = run(*words, "--json", "--config", app.config())
     assert 0 == ran.code, ran.text
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
 @pytest.mark.parametrize("sort", ["quiet", "oldest", "events", "largest"])
-async def test_open_groups_equal_those_of_the_command(place: Place, settings: Settings, redis_client: Redis, sort: str) -> None:
-    await opened(place, redis_client, [f"k{number}" for number in range(70)])
-    listed = await asyncio.to_thread(command, place, "groups", "list", "--sort", sort, "--limit", "100")
+async def test_open_groups_equal_those_of_the_command(app: Place, settings: Settings, redis_client: Redis, sort: str) -> None:
+    await opened(app, redis_client, [f"k{number}" for number in range(70)])
+    listed = await asyncio.to_thread(command, app, "groups", "list", "--sort", sort, "--limit", "100")
     async with running_console(settings) as console:
         pages = [await console.json(f"{FOLD_PATH}.json?sort={sort}&page={page}") for page in (1, 2)]
 
@@ -58,9 +58,9 @@ async def test_open_groups_equal_those_of_the_command(place: Place, settings: Se
     ]
 
 
-async def test_explanation_of_a_group_equals_that_of_the_command(place: Place, settings: Settings, redis_client: Redis) -> None:
-    await opened(place, redis_client, ["anna"])
-    (expected,) = await asyncio.to_thread(command, place, "groups", "explain", "anna")
+async def test_explanation_of_a_group_equals_that_of_the_command(app: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(app, redis_client, ["anna"])
+    (expected,) = await asyncio.to_thread(command, app, "groups", "explain", "anna")
     async with running_console(settings) as console:
         found = await console.json(f"{FOLD_PATH}/group.json?key=anna")
     for explanation in (expected, found["explanation"]):
@@ -73,9 +73,9 @@ async def test_explanation_of_a_group_equals_that_of_the_command(place: Place, s
 
 @pytest.mark.parametrize("key", ATTACKS, ids=range(len(ATTACKS)))
 async def test_key_that_attacks_is_shown_as_text_and_its_page_is_found(
-    place: Place, settings: Settings, redis_client: Redis, key: str
+    app: Place, settings: Settings, redis_client: Redis, key: str
 ) -> None:
-    await opened(place, redis_client, [key])
+    await opened(app, redis_client, [key])
     async with running_console(settings) as console:
         status, listed, _ = await console.get(FOLD_PATH)
         (row,) = (await console.json(f"{FOLD_PATH}.json"))["groups"]["rows"]
@@ -151,12 +151,12 @@ async def test_each_page_is_json_by_accept_header_and_described_by_openapi(setti
         _, text, headers = await console.get("/", headers={"Accept": "application/json"})
         document = await console.json("/openapi.json")
 
-    assert ("application/json", place_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
+    assert ("application/json", app_id_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
     assert {"/overview.json", "/folds/{fold}.json", "/folds/{fold}/group.json"} == set(document["paths"])
     assert "Overview" in document["components"]["schemas"]
 
 
-def place_of(settings: Settings) -> str:
+def app_id_of(settings: Settings) -> str:
     return settings.app_id
 
 
@@ -183,8 +183,8 @@ async def test_missing_worker_redis_and_kafka_are_said_in_their_places(settings:
     assert all("cannot be read now" in text for _, text, _ in pages[1:])
 
 
-async def test_hidden_values_are_nowhere(place: Place, settings: Settings, redis_client: Redis) -> None:
-    await opened(place, redis_client, ["secret-account"])
+async def test_hidden_values_are_nowhere(app: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(app, redis_client, ["secret-account"])
     async with running_console(with_console(settings, hide_values=True)) as console:
         listed = await console.get(FOLD_PATH)
         as_json = await console.get(f"{FOLD_PATH}.json")
@@ -203,7 +203,7 @@ async def test_hidden_values_are_nowhere(place: Place, settings: Settings, redis
 async def test_token_opens_the_console_by_form_cookie_and_header(settings: Settings, tmp_path: Path) -> None:
     async with running_console(with_console(settings, token_file=token_file(tmp_path))) as console:
         asked = await console.get("/folds/x?page=2")
-        refused = [
+        rejected = [
             (await console.get("/overview.json", headers={"Accept": "application/json"}))[0],
             (await console.post("/login", data={"token": "wrong"}))[0],
             (await console.post("/login", data={"token": "right"}, headers={"Origin": "https://evil.example.com"}))[0],
@@ -217,7 +217,7 @@ async def test_token_opens_the_console_by_form_cookie_and_header(settings: Setti
         ]
 
     assert (303, "/folds/x?page=2") == (asked[0], URL(asked[2]["Location"]).query["next"])
-    assert [401, 403, 403] == refused
+    assert [401, 403, 403] == rejected
     assert (303, "/overview.json") == (entered[0], entered[2]["Location"])
     assert all(part in cookie for part in ("HttpOnly", "SameSite=Lax", "Path=/"))
     assert [200, 200, 200] == found
@@ -245,14 +245,12 @@ async def test_token_tried_too_often_is_no_longer_compared(settings: Settings, t
     assert [429, 429] == right
 
 
-async def test_stream_sends_the_page_at_once_and_again_when_it_changes(
-    place: Place, settings: Settings, redis_client: Redis
-) -> None:
-    await opened(place, redis_client, ["anna"])
+async def test_stream_sends_the_page_at_once_and_again_when_it_changes(app: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(app, redis_client, ["anna"])
     async with running_console(settings) as console, asyncio.timeout(30):
         stream = await console.stream(FOLD_PATH)
         first = await stream.content.readuntil(b"\n\n")
-        await redis_client.delete(*[key async for key in redis_client.scan_iter(match=f"{{{place.names.app_id}/*")])
+        await redis_client.delete(*[key async for key in redis_client.scan_iter(match=f"{{{app.names.app_id}/*")])
         second = first
         while b"anna" in second:
             second = await stream.content.readuntil(b"\n\n")
@@ -263,8 +261,8 @@ async def test_stream_sends_the_page_at_once_and_again_when_it_changes(
     assert b"No group is open" in second
 
 
-async def test_topics_that_exist_and_are_empty_have_designed_pages(place: Place, settings: Settings, redis_client: Redis) -> None:
-    await opened(place, redis_client, ["anna"])
+async def test_topics_that_exist_and_are_empty_have_designed_pages(app: Place, settings: Settings, redis_client: Redis) -> None:
+    await opened(app, redis_client, ["anna"])
     async with running_console(settings) as console:
         _, text, _ = await console.get(f"{FOLD_PATH}/group?key=anna")
 

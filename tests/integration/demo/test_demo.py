@@ -285,7 +285,7 @@ def test_control_c_ends_the_load_and_the_check_runs(demo: Demo) -> None:
 def test_killed_demo_leaves_no_process(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
     wait_until_sync(lambda: "ready, metrics at" in demo.text, 60, "the worker is ready")
-    assert len(demo.processes()) == 5  # itself, broker, Valkey, worker, hub
+    assert len(demo.processes()) == 6  # itself, broker, Valkey, console, worker, hub
     process.kill()
     process.wait()
 

@@ -33,7 +33,7 @@ def test_fault_says_what_to_write(given: dict[str, Any], fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listen", "host", "port"),
+    ("listen", "name", "port"),
     [
         ("127.0.0.1:8091", "127.0.0.1", 8091),
         ("[::1]:0", "::1", 0),
@@ -41,10 +41,10 @@ def test_fault_says_what_to_write(given: dict[str, Any], fault: str) -> None:
         ("127.8.8.8:1", "127.8.8.8", 1),
     ],
 )
-def test_loopback_needs_no_token(listen: str, host: str, port: int) -> None:
+def test_loopback_needs_no_token(listen: str, name: str, port: int) -> None:
     console = ConsoleSettings(listen=listen)
 
-    assert (host, port, True) == (console.host, console.port, console.is_on_loopback)
+    assert (name, port, True) == (console.host, console.port, console.is_on_loopback)
 
 
 def test_without_a_token_only_names_of_the_console_are_answered() -> None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[4]
 NOW = 1_700_000_000_000
 
 
-def held(values: Mapping[tuple[str, str], list[float]], label: str = "fold") -> list[tuple[str, str, str]]:
+def holding(values: Mapping[tuple[str, str], list[float]], label: str = "fold") -> list[tuple[str, str, str]]:
     """Return the alerts after metrics had some values, the last one now: (name, value of the label) → values."""
     history = History()
     length = max(map(len, values.values()))
@@ -36,18 +36,18 @@ def test_rules_have_the_names_and_severities_of_the_file() -> None:
 def test_fold_stands_still_if_events_wait_and_none_was_folded_for_three_minutes() -> None:
     waiting, folded = [5.0] * 40, [9.0] * 40
 
-    assert [("FoldStandsStill", "critical", "f")] == held({("lag_events", "f"): waiting, ("events_folded_total", "f"): folded})
-    assert [] == held({("lag_events", "f"): waiting, ("events_folded_total", "f"): [*folded[:-1], 10.0]})
-    assert [] == held({("lag_events", "f"): [*waiting[:-1], 0.0], ("events_folded_total", "f"): folded})
-    assert [] == held({("lag_events", "f"): waiting[:20], ("events_folded_total", "f"): folded[:20]})
+    assert [("FoldStandsStill", "critical", "f")] == holding({("lag_events", "f"): waiting, ("events_folded_total", "f"): folded})
+    assert [] == holding({("lag_events", "f"): waiting, ("events_folded_total", "f"): [*folded[:-1], 10.0]})
+    assert [] == holding({("lag_events", "f"): [*waiting[:-1], 0.0], ("events_folded_total", "f"): folded})
+    assert [] == holding({("lag_events", "f"): waiting[:20], ("events_folded_total", "f"): folded[:20]})
 
 
 def test_gauge_above_its_limit_is_an_alert() -> None:
-    assert [("FoldOverdue", "critical", "f")] == held({("oldest_overdue_seconds", "f"): [61.0]})
-    assert [] == held({("oldest_overdue_seconds", "f"): [60.0]})
+    assert [("FoldOverdue", "critical", "f")] == holding({("oldest_overdue_seconds", "f"): [61.0]})
+    assert [] == holding({("oldest_overdue_seconds", "f"): [60.0]})
 
 
 def test_counter_that_has_grown_is_an_alert() -> None:
-    assert [("KnownLoss", "critical", "f")] == held({("known_loss_events_total", "f"): [0.0, 3.0]})
-    assert [] == held({("known_loss_events_total", "f"): [3.0, 3.0]})
-    assert [("LogWentBack", "critical", "f")] == held({("log_went_back_events_total", "f"): [0.0, 3.0]}, "name")
+    assert [("KnownLoss", "critical", "f")] == holding({("known_loss_events_total", "f"): [0.0, 3.0]})
+    assert [] == holding({("known_loss_events_total", "f"): [3.0, 3.0]})
+    assert [("LogWentBack", "critical", "f")] == holding({("log_went_back_events_total", "f"): [0.0, 3.0]}, "name")

@@ -39,10 +39,10 @@ async def test_answer_is_shared_for_two_seconds() -> None:
     question.may_answer.set()
     await shared.get("k", question)
     clock.advance_ms(SHARED_MS - 1)
-    again = await shared.get("k", question)
+    repeated = await shared.get("k", question)
     clock.advance_ms(1)
 
-    assert (1, 2) == (again, await shared.get("k", question))
+    assert (1, 2) == (repeated, await shared.get("k", question))
 
 
 async def test_slow_answer_is_shared_for_five_times_as_long_as_it_took() -> None:
