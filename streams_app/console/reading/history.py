@@ -10,7 +10,8 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from itertools import pairwise
+from typing import Final, Literal, TypeVar
 
 from streams_app.console.reading.samples import Labels, Samples
 
@@ -27,7 +28,8 @@ LONGEST_GAP: Final = 6
 
 NO_LABELS: Final[Mapping[str, str]] = {}
 _EMPTY: Final = array("d", [math.nan] * SLOTS)
-_LEFT_OUT: Final = ("_created",)
+
+T = TypeVar("T")
 
 Points = Sequence[float | None]
 """Values at equal distances, the oldest first; None: unknown."""
@@ -37,7 +39,15 @@ Points = Sequence[float | None]
 class _WorkerRings:
     series: dict[str, dict[Labels, array[float]]] = field(default_factory=dict)
     slots: array[int] = field(default_factory=lambda: array("q", [-1] * SLOTS))
+    first: int = -1
     last: int = -1
+
+    def at(self, values: array[float], slot: int, back: int) -> tuple[int, float] | None:
+        """Return the slot and value of the newest sample among a slot and the ``back - 1`` before it; None: there is none."""
+        for one in range(slot, max(slot - back, self.first - 1), -1):
+            if self.slots[one % SLOTS] == one and not math.isnan(value := values[one % SLOTS]):
+                return one, value
+        return None
 
     def begun(self, name: str) -> array[float]:
         """Return an empty ring. A counter with labels appears when it is first increased: its last value before was 0."""
@@ -74,8 +84,6 @@ class History:
         self.left_out = 0
         count = sum(len(one.rings()) for one in self._workers.values())
         for (name, labels), value in samples.values.items():
-            if name.endswith(_LEFT_OUT):
-                continue
             of_name = ring.series.setdefault(name, {})
             if labels in of_name:
                 of_name[labels][at] = value
@@ -86,6 +94,7 @@ class History:
             else:
                 self.left_out += 1
         ring.slots[at], ring.last = slot, slot
+        ring.first = slot if ring.first < 0 else ring.first
 
     def since_ms(self, now_ms: int) -> int:
         """Return the time of the oldest sample, at most an hour ago; ``now_ms`` if there is none."""
@@ -104,29 +113,37 @@ class History:
         step: int = 1,
     ) -> Points:
         """Return a gauge over the last slots, combined over workers and other labels; each point is the last of ``step`` slots."""
-        combine = sum if how == "sum" else max
-        columns = [self._values(ring, values, now_ms, slots) for ring, values in self._of(name, labels)]
-        points = [_combined([column[at] for column in columns], combine) for at in range(slots)]
-        return [_last(points[at : at + step]) for at in range(0, slots, step)]
+        ends = _ends(now_ms, slots, step)
+        columns = [[ring.at(values, end, step) for end in ends] for ring, values in self._of(name, labels)]
+        rows = ([sample[1] for sample in row if sample is not None] for row in _rows(columns, len(ends)))
+        return [(math.fsum(row) if how == "sum" else max(row)) if row else None for row in rows]
 
     def rate(self, name: str, now_ms: int, labels: Mapping[str, str] = NO_LABELS, *, slots: int = SLOTS, step: int = 1) -> Points:
         """Return the increase a second of a counter over the last slots, as the mean of each ``step`` slots."""
-        # One more slot before the first: an increase is the difference to the slot before.
+        ends = [now_ms // EVERY_MS - slots, *_ends(now_ms, slots, step)]
+        back = max(step, LONGEST_GAP)
         columns = [
-            _increases(self._values(ring, values, now_ms, slots + LONGEST_GAP))[LONGEST_GAP:]
+            _rates([ring.at(values, end, back) for end in ends], ring.at(values, ring.first, 1), step)
             for ring, values in self._of(name, labels)
         ]
-        points = [_combined([column[at] for column in columns], sum) for at in range(slots)]
-        return [_mean(points[at : at + step]) for at in range(0, slots, step)]
+        rows = ([rate for rate in row if rate is not None] for row in _rows(columns, len(ends) - 1))
+        return [math.fsum(row) if row else None for row in rows]
 
     def rate_now(self, name: str, now_ms: int, labels: Mapping[str, str] = NO_LABELS) -> float | None:
         """Return the present increase a second of a counter: the mean of the last 15 s; None: unknown."""
-        return _mean(self.rate(name, now_ms, labels, slots=4)[-3:])
+        (found,) = self.rate(name, now_ms, labels, slots=3, step=3)
+        return found
 
     def increase(self, name: str, now_ms: int, slots: int, labels: Mapping[str, str] = NO_LABELS) -> float | None:
-        """Return the increase of a counter over the last slots; None: unknown."""
-        found = [value for value in self.rate(name, now_ms, labels, slots=slots) if value is not None]
-        return sum(found) * EVERY_MS / 1_000 if found else None
+        """Return the increase of a counter over the last slots, or a part of it if a worker was restarted; None: unknown."""
+        newest = now_ms // EVERY_MS
+        found = []
+        for ring, values in self._of(name, labels):
+            last = ring.at(values, newest, LONGEST_GAP)
+            first = ring.at(values, max(newest - slots, ring.first), 1) or ring.at(values, newest - slots, LONGEST_GAP)
+            if last is not None and first is not None and last[0] > first[0]:
+                found.append(_more(first[1], last[1]))
+        return math.fsum(found) if found else None
 
     def _make_room(self, slot: int) -> bool:
         """Forget workers that have not answered for an hour; return whether another worker may be stored."""
@@ -143,41 +160,39 @@ class History:
             if wanted <= set(of)
         ]
 
-    @staticmethod
-    def _values(ring: _WorkerRings, values: array[float], now_ms: int, slots: int) -> list[float]:
-        newest = now_ms // EVERY_MS
-        wanted = range(newest - min(slots, SLOTS) + 1, newest + 1)
-        found = [values[slot % SLOTS] if ring.slots[slot % SLOTS] == slot else math.nan for slot in wanted]
-        return [math.nan] * (slots - len(found)) + found
+
+def _ends(now_ms: int, slots: int, step: int) -> list[int]:
+    """Return the last slot of each point."""
+    newest = now_ms // EVERY_MS
+    return list(range(newest - slots + step, newest + 1, step))
 
 
-def _increases(values: Sequence[float]) -> list[float]:
-    """Return the increase a second up to each value; NaN: unknown. Over a short gap, the increase is spread evenly."""
-    found = [math.nan] * len(values)
-    before = -1
-    for at, value in enumerate(values):
-        if math.isnan(value):
+def _rows(columns: Sequence[Sequence[T]], length: int) -> Iterable[Sequence[T]]:
+    return zip(*columns, strict=True) if columns else [()] * length
+
+
+_Sample = tuple[int, float] | None
+
+
+def _rates(samples: Sequence[_Sample], first: _Sample, step: int) -> list[float | None]:
+    """Return the increase a second between neighbors; over missing samples, it is spread evenly.
+
+    Args:
+        first: The first sample of all, for the point in which it is.
+    """
+    found: list[float | None] = [None] * (len(samples) - 1)
+    for at, (earlier, after) in enumerate(pairwise(samples)):
+        before = earlier
+        if before is None and after is not None and first is not None and after[0] - step < first[0]:
+            before = first
+        if before is None or after is None or after[0] <= before[0]:
             continue
-        if before >= 0 and at - before <= LONGEST_GAP:
-            more = value - values[before]
-            each = (more if more >= 0 else value) * 1_000 / EVERY_MS / (at - before)
-            found[before + 1 : at + 1] = [each] * (at - before)
-        before = at
+        passed = after[0] - before[0]
+        begin = max(0, at + 1 - max(1, passed // step))
+        found[begin : at + 1] = [_more(before[1], after[1]) * 1_000 / EVERY_MS / passed] * (at + 1 - begin)
     return found
 
 
-def _combined(values: Iterable[float], combine: object) -> float | None:
-    present = [value for value in values if not math.isnan(value)]
-    if not present:
-        return None
-    return math.fsum(present) if combine is sum else max(present)
-
-
-def _last(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return present[-1] if present else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return math.fsum(present) / len(present) if present else None
+def _more(before: float, after: float) -> float:
+    """Return the increase of a counter; one that has become smaller began at 0."""
+    return after - before if after >= before else after
