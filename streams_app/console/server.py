@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,17 +16,77 @@ import msgspec
 from aiohttp import web
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.access import COOKIE, SESSION_MS, Sessions
-from streams_app.console.pages.registry import PAGES, ConsolePage, openapi
+from streams_app.clock import Clock
+from streams_app.console.pages.registry import ConsolePage, openapi
+from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
+from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.sources import Sources
-from streams_app.console.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.errors import StreamsAppError
 from streams_app.exact_json import encode
+from streams_app.health.http_addresses import is_allowed_authority
 from streams_app.health.http_connections import Connections
 from streams_app.health.http_errors import UnexpectedErrors
-from streams_app.live.hub.addresses import is_allowed_authority
+from streams_app.requirements.components import topics_of
 from streams_app.settings import Settings
+
+COOKIE: Final = "streams_app_console"
+SESSION_MS: Final = 12 * 3_600_000
+MAX_TOKEN: Final = 4_096
+"""Maximum number of characters of a token that is compared."""
+
+WRONG_OF_ADDRESS: Final = 10
+"""Maximum number of wrong tokens of one address within :data:`WRONG_MS`."""
+
+MOST_WRONG: Final = 300
+"""The same of all addresses together."""
+
+WRONG_MS: Final = 60_000
+
+
+class Sessions:
+    """Checks tokens, and makes and checks the cookies of those who had the right one.
+
+    A cookie has the end of its session, signed with the token: sessions need no memory, survive a restart, and end when the token
+    changes.
+    """
+
+    def __init__(self, token: str, clock: Clock) -> None:
+        self._token = token.encode()
+        self._key = hashlib.sha256(b"streams_app console session\0" + self._token).digest()
+        self._clock = clock
+        self._wrong: deque[tuple[int, str]] = deque()
+
+    def is_right(self, token: str) -> bool:
+        """Compare a token in constant time."""
+        return hmac.compare_digest(token[:MAX_TOKEN].encode("utf-8", "surrogateescape"), self._token)
+
+    def may_attempt(self, address: str) -> bool:
+        """Return whether an address may try a token now; of :meth:`failed` tries, only those of the last minute count."""
+        now_ms = self._clock.monotonic_ms()
+        while self._wrong and now_ms - self._wrong[0][0] >= WRONG_MS:
+            self._wrong.popleft()
+        return len(self._wrong) < MOST_WRONG and sum(other == address for _, other in self._wrong) < WRONG_OF_ADDRESS
+
+    def failed(self, address: str) -> None:
+        """Count a wrong token."""
+        self._wrong.append((self._clock.monotonic_ms(), address))
+
+    def cookie(self) -> str:
+        """Return the value of the cookie of a new session."""
+        end = str(self._clock.now_ms() + SESSION_MS)
+        return f"{end}.{self._signed(end)}"
+
+    def is_valid(self, cookie: str) -> bool:
+        """Return whether a cookie is of a session that has not ended."""
+        end, _, signature = cookie[:MAX_TOKEN].partition(".")
+        if not hmac.compare_digest(self._signed(end).encode(), signature.encode("utf-8", "surrogateescape")):
+            return False
+        return self._clock.now_ms() < int(end)
+
+    def _signed(self, end: str) -> str:
+        return hmac.new(self._key, end.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +129,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ConsoleServer:
     """Serves the pages; it computes nothing, and forgets everything when it ends."""
 
-    def __init__(self, settings: Settings, declarations: Declarations, sources: Sources, sockets: Connections) -> None:
+    def __init__(
+        self, pages: Sequence[ConsolePage], settings: Settings, declarations: Declarations, sources: Sources, sockets: Connections
+    ) -> None:
         """Create the server, without listening.
 
         Raises:
             ConfigurationError: The token cannot be read.
         """
+        self._pages = pages
         self._settings = settings
         self._declarations = declarations
         self._sources = sources
@@ -80,11 +146,11 @@ class ConsoleServer:
         self._sessions = None if token is None else Sessions(token, sources.clock)
         self._errors = UnexpectedErrors(sources.clock)
         self._streams: set[asyncio.Task[Any]] = set()
-        self._openapi = encode(openapi(settings.app_id))
+        self._openapi = encode(openapi(settings.app_id, pages))
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=MAX_BODY)
-        for page in PAGES:
+        for page in self._pages:
             # First, because a name in the other path may contain a point, too.
             application.router.add_get(page.json_path, self._handler(page, as_json=True))
             application.router.add_get(page.path, self._handler(page))
@@ -180,7 +246,7 @@ class ConsoleServer:
         """Return the changing part of a page, which all browsers share that ask at about the same time."""
 
         async def rendered() -> str:
-            return render(page.template, model=await self._model(page, request, self._sources))
+            return page.html(await self._model(page, request, self._sources))
 
         key = ("main", request.path, *sorted(request.query.items()))
         return await self._sources.shared.get(key, rendered, RENDERED_MS)
@@ -234,7 +300,11 @@ class ConsoleServer:
 
     def _sections(self) -> list[NavigationSection]:
         folds = [NavigationLink(fold.name, f"/folds/{quote(fold.name, safe='')}") for fold in self._settings.folds]
-        found = [NavigationSection("", [NavigationLink("Overview", "/")]), NavigationSection("Folds", folds)]
+        topics = [NavigationLink(topic.name, topic_path(topic.name)) for topic in topics_of(self._declarations.workload)]
+        found = [
+            NavigationSection("", [NavigationLink("Overview", "/")]), NavigationSection("Folds", folds),
+            NavigationSection("Topics", topics),
+        ]  # fmt: skip
         return [section for section in found if section.entries]
 
     def _error(self, request: web.Request, status: int, text: str) -> web.Response:

@@ -15,11 +15,11 @@ from aiohttp import web
 
 from streams_app.checking.facts import declarations_of
 from streams_app.clock import SystemClock
+from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.health.http_connections import Connections
-from streams_app.live.hub.sockets import connections_within
+from streams_app.health.http_connections import Connections, connection_limit
 from streams_app.process_exit import exit_after
 from streams_app.settings import Settings
 from streams_app.settings.base import LAST_PORT
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 PORTS_TRIED: Final = 100
 BACKLOG: Final = 256
 MAX_CONNECTIONS: Final = 600
+DESCRIPTORS_A_CONNECTION: Final = 2
 SNDBUF_BYTES: Final = 262_144
 """Send buffer of a connection. By default, the kernel buffers megabytes of old pages for a browser that does not read."""
 
@@ -57,8 +58,8 @@ async def _serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         sources = Sources(settings, clock)
         stack.push_async_callback(sources.close)
-        sockets = Connections(connections_within(MAX_CONNECTIONS), clock)
-        server = ConsoleServer(settings, declarations_of(settings), sources, sockets)
+        sockets = Connections(connection_limit(MAX_CONNECTIONS, DESCRIPTORS_A_CONNECTION), clock)
+        server = ConsoleServer(PAGES, settings, declarations_of(settings), sources, sockets)
         runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=REST_SECONDS)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()

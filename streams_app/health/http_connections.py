@@ -31,12 +31,12 @@ BACKLOG: Final = 32
 """Maximum number of connections that wait until the server accepts them. Each accepted connection takes a file descriptor."""
 
 
-def connection_limit() -> int:
-    """Return the maximum number of connections, which depends on the descriptor limit of this process."""
+def connection_limit(most: int = MAX_CONNECTIONS, descriptors_each: int = DESCRIPTORS_A_CONNECTION) -> int:
+    """Return the maximum number of connections: ``most``, or fewer if this process may open few descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, descriptors // DESCRIPTORS_A_CONNECTION))
+        return most
+    return max(1, min(most, descriptors // descriptors_each))
 
 
 class Connections:

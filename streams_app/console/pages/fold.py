@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -11,18 +11,17 @@ import msgspec
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, ratio_points, window_of
 from streams_app.console.pages.overview import fold_path, fold_state, problems_of
+from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
-from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.formatting import shown_key, span
 from streams_app.operations.group_facts import BoundState
 from streams_app.operations.group_text import closing_event_text
 from streams_app.operations.groups import groups_in_redis, open_in_redis
 from streams_app.operations.listed_group import ListedGroup
-from streams_app.tuning.live import combined, live_curve, live_metrics_in, live_windows
-from streams_app.tuning.recommending import recommend
+from streams_app.operations.worker_pages import counted_windows
 
 ROWS: Final = 50
 MOST_PAGES: Final = 200
@@ -126,6 +125,11 @@ class FoldPage(msgspec.Struct, frozen=True):
     missing: list[Missing]
     since_ms: int
     now_ms: int
+
+
+def html(model: FoldPage) -> str:
+    """Render the page."""
+    return render("fold.html", model=model)
 
 
 async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> FoldPage:
@@ -244,24 +248,8 @@ def _delays(seconds: Sequence[float | None], counts: Sequence[float | None]) -> 
 
 
 async def _window(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowCurve:
-    """Return what ``streams-app tune --live`` shows, by the gaps that the workers have counted.
-
-    Raises:
-        TryAgainError: No worker has folded an event yet.
-        ConfigurationError: The workers are of different versions.
-    """
-    found = [metrics for worker in workers if (metrics := _live_metrics(worker, fold)) is not None]
-    if not found or not sum(metrics.events for metrics in found):
-        raise TryAgainError("no worker that answers has folded an event of it since its start")
-    try:
-        metrics = combined(found, fold.default_quiet_period_ms)
-    except ValueError as error:
-        raise ConfigurationError([f"the workers have different versions: {error}"]) from error
+    curve, advice = counted_windows([worker.page for worker in workers], fold, sources.clock.now_ms())
     present_ms = fold.default_quiet_period_ms
-    # A quiet period is at most max_hold.
-    windows = [quiet_ms for quiet_ms in live_windows(metrics, present_ms) if quiet_ms <= fold.max_hold_ms] or [present_ms]
-    curve = live_curve(fold.name, metrics, windows, sources.clock.now_ms())
-    advice = recommend(curve, longest_ms=fold.max_hold_ms)
     points = [
         CurvePoint(one.quiet_ms, one.ratio, one.records, one.quiet_ms == present_ms, one.quiet_ms == advice.quiet_ms)
         for one in curve.points
@@ -270,16 +258,6 @@ async def _window(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) 
     if isinstance(fold.quiet_period, QuietPeriod):
         why += " Events set their own quiet period: the candidates are values for the default."
     return WindowCurve(points, curve.events, curve.from_ms, why, f"streams-app tune --fold {fold.name}")
-
-
-def _live_metrics(worker: WorkerState, fold: Fold) -> Any:
-    """Return the metrics of a fold; only its own lines are parsed, because a parser in Python takes 50 µs for each."""
-    label = f'fold="{fold.name}"'
-    lines = [line for line in worker.page.split("\n") if label in line or line.startswith("process_start_time_seconds ")]
-    try:
-        return live_metrics_in("\n".join(lines) + "\n", fold.name)
-    except (ValueError, KeyError):
-        return None  # a worker of another version
 
 
 # Groups

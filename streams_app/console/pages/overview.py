@@ -10,6 +10,8 @@ import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
+from streams_app.console.pages.rendering import render
+from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.alerts import Facts, alerts_of
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
@@ -87,6 +89,11 @@ class Overview(msgspec.Struct, frozen=True):
     since_ms: int
     now_ms: int
     left_out: int = 0
+
+
+def html(model: Overview) -> str:
+    """Render the page."""
+    return render("overview.html", model=model)
 
 
 async def collect(sources: Sources, declarations: Declarations) -> Overview:
@@ -295,12 +302,17 @@ class Picture:
 
     def _topic(self, topic: str) -> Branch:
         branches = [self._fold(fold) for fold in self._settings.folds if fold.source == topic]
-        return Branch(Node("topic", topic), [*branches, *self._consumers(topic)])
+        return Branch(Node("topic", topic, link=topic_path(topic)), [*branches, *self._consumers(topic)])
 
     def _fold(self, fold: Fold) -> Branch:
         rate = self._rate("events_folded_total", fold=fold.name)
         out = self._rate("records_emitted_total", fold=fold.name)
-        output = Branch(Node("output topic", fold.output), list(self._consumers(fold.output, fold.name)), out, "records/s")
+        output = Branch(
+            Node("output topic", fold.output, link=topic_path(fold.output)),
+            list(self._consumers(fold.output, fold.name)),
+            out,
+            "records/s",
+        )
         state, word = fold_state(fold, self._workers, rate)
         folded = ratio(self._sum("records_emitted_total", fold=fold.name), self._sum("events_emitted_total", fold=fold.name))
         facts = [_counted(self._sum("open_groups", fold=fold.name), "open group")]

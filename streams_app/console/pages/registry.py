@@ -1,16 +1,16 @@
-"""All pages of the console: path, model and template of each, and the document that describes their JSON."""
+"""All pages of the console: path and model of each, and the document that describes their JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview
+from streams_app.console.pages import fold, group, overview, topic
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -36,7 +36,7 @@ class ConsolePage(NamedTuple):
     json_path: str
     title: str
     what: str
-    template: str
+    html: Callable[[Any], str]
     model: type[msgspec.Struct]
     collect: Callable[[Sources, Declarations, Asked], Awaitable[Any]]
     parameters: tuple[Parameter, ...] = ()
@@ -49,28 +49,33 @@ async def _overview(sources: Sources, declarations: Declarations, _: Asked) -> o
 PAGES: Final = (
     ConsolePage(
         "/", "/overview.json", "Overview", "Whether all is well, the figures, the application as a picture, and its workers.",
-        "overview.html", overview.Overview, _overview,
+        overview.html, overview.Overview, _overview,
     ),
     ConsolePage(
         "/folds/{fold}", "/folds/{fold}.json", "{fold}",
         "What a fold does, its last hour, what other quiet periods would have folded, and its open groups.",
-        "fold.html", fold.FoldPage, fold.collect,
+        fold.html, fold.FoldPage, fold.collect,
         (Parameter("sort", f"order of the open groups: {', '.join(fold.SORTS)}"), Parameter("page", "from 1, 50 groups each")),
     ),
     ConsolePage(
         "/folds/{fold}/group", "/folds/{fold}/group.json", "Group of {fold}",
         "Why a group has not been emitted, its events and bounds, and its last records.",
-        "group.html", group.GroupPage, group.collect,
+        group.html, group.GroupPage, group.collect,
         (Parameter("key", "group key, as `streams-app groups list` shows it"),),
+    ),
+    ConsolePage(
+        "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,
+        topic.TopicPage, topic.collect,
+        (Parameter("key", "only records with this key"), Parameter("partition", "only records of this partition")),
     ),
 )  # fmt: skip
 
 
-def openapi(app_id: str) -> dict[str, Any]:
+def openapi(app_id: str, pages: Sequence[ConsolePage]) -> dict[str, Any]:
     """Return the OpenAPI document of the console of an application."""
-    schemas, components = msgspec.json.schema_components([page.model for page in PAGES], ref_template="#/components/schemas/{name}")
+    schemas, components = msgspec.json.schema_components([page.model for page in pages], ref_template="#/components/schemas/{name}")
     paths = {}
-    for page, schema in zip(PAGES, schemas, strict=True):
+    for page, schema in zip(pages, schemas, strict=True):
         in_path = [(name, "path", "") for name in re.findall(r"{(\w+)}", page.json_path)]
         in_query = [(parameter.name, "query", parameter.what) for parameter in page.parameters]
         parameters = [

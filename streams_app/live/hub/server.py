@@ -21,10 +21,10 @@ from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.formatting import suggestion
+from streams_app.health.http_addresses import client_of, is_allowed_authority
 from streams_app.health.http_connections import Connections
 from streams_app.health.http_errors import status_reply
 from streams_app.health.metrics import Metrics
-from streams_app.live.hub.addresses import client_of, is_allowed_authority
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.sockets import RESERVE, connections_within

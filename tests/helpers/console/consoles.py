@@ -13,6 +13,7 @@ from aiohttp import web
 
 from streams_app.checking.facts import declarations_of
 from streams_app.clock import SystemClock
+from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
 from streams_app.console.serving import listen, url_of
@@ -52,7 +53,7 @@ async def running_console(settings: Settings) -> AsyncIterator[RunningConsole]:
     console = settings.console.model_copy(update={"listen": "127.0.0.1:0"})
     sources = Sources(settings, SystemClock())
     sockets = Connections(100, SystemClock())
-    server = ConsoleServer(settings, declarations_of(settings), sources, sockets)
+    server = ConsoleServer(PAGES, settings, declarations_of(settings), sources, sockets)
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None

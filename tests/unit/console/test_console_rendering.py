@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.console.charts import area_path, curve, line_path, top_of
 from streams_app.console.pages.fold import CurvePoint
-from streams_app.console.rendering import countdown, figure, moment, number, points_text, render
-from streams_app.console.timeline import axis, heights
+from streams_app.console.pages.group import axis, heights
+from streams_app.console.pages.rendering import (
+    area_path,
+    countdown,
+    curve,
+    figure,
+    line_path,
+    moment,
+    number,
+    points_text,
+    render,
+    top_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from streams_app.console.rendering import STATIC
+from streams_app.console.pages.rendering import STATIC
 
 VENDOR = STATIC / "vendor"
 

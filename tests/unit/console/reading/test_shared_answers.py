@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from streams_app.console.reading.shared_answers import MOST_WAITING, SHARED_MS, SharedAnswers
+from streams_app.console.reading.sources import MOST_WAITING, SHARED_MS, SharedAnswers
 from streams_app.errors import TryAgainError
 from tests.helpers.manual_clock import ManualClock
 

@@ -1,22 +1,105 @@
-"""Renders page models as HTML; a template gets the model, the shell around it, and the filters of this module."""
+"""Renders page models as HTML, and draws charts as paths of SVG, which need no JavaScript.
+
+A template gets the model, the shell around it, and the filters of this module.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jinja2
 import msgspec
 from markupsafe import Markup
 
-from streams_app.console import charts
 from streams_app.console.reading.sources import Missing
-from streams_app.console.timeline import time_line
-from streams_app.formatting import compact_size, counted, duration_text, percentage, shown, span, time_text
+from streams_app.formatting import compact_size, counted, duration_text, escaped, percentage, shown, span, time_text
+
+_NICE: Final = (1, 2, 2.5, 5, 10)
+
+
+def top_of(points: Iterable[float | None]) -> float:
+    """Return the upper end of an axis from 0: the next round number above all points; 1 if none is above 0."""
+    most = max((point for point in points if point is not None), default=0.0)
+    if most <= 0:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(most))
+    return next(nice * size for nice in _NICE if nice * size >= most * (1 - 1e-9))
+
+
+def line_path(points: Sequence[float | None], top: float, width: float, height: float) -> str:
+    """Return the path of a line through points at equal distances, from 0 at the bottom to ``top``; gaps where one is unknown."""
+    step = width / max(1, len(points) - 1)
+    parts, is_open = [], False
+    for number, point in enumerate(points):
+        if point is None:
+            is_open = False
+            continue
+        y = height - height * min(1.0, max(0.0, point / top))
+        parts.append(f"{'L' if is_open else 'M'}{number * step:.1f} {y:.1f}")
+        is_open = True
+    return "".join(parts)
+
+
+def area_path(points: Sequence[float | None], top: float, width: float, height: float) -> str:
+    """Return the path of the area below each unbroken piece of :func:`line_path`."""
+    step = width / max(1, len(points) - 1)
+    parts: list[str] = []
+    for begin, piece in _pieces(points):
+        ys = [height - height * min(1.0, max(0.0, point / top)) for point in piece]
+        line = "".join(f"L{(begin + number) * step:.1f} {y:.1f}" for number, y in enumerate(ys))
+        end = (begin + len(piece) - 1) * step
+        parts.append(f"M{begin * step:.1f} {height:.1f}{line}L{end:.1f} {height:.1f}Z")
+    return "".join(parts)
+
+
+def _pieces(points: Sequence[float | None]) -> Iterable[tuple[int, list[float]]]:
+    begin, piece = 0, list[float]()
+    for number, point in enumerate(points):
+        if point is not None:
+            begin, piece = (number, [point]) if not piece else (begin, [*piece, point])
+        elif piece:
+            yield begin, piece
+            piece = []
+    if piece:
+        yield begin, piece
+
+
+class DrawnPoint(NamedTuple):
+    """A point of a curve, with its position and text."""
+
+    x: float
+    y: float
+    title: str
+    kind: str
+
+
+class DrawnCurve(NamedTuple):
+    """The line of a curve in a box, and its points."""
+
+    line: str
+    points: list[DrawnPoint]
+
+
+def curve(candidates: Sequence[Any], width: float, height: float) -> DrawnCurve:
+    """Return the curve of the folding ratio over the quiet period, which is on a logarithmic axis."""
+    lowest, highest = math.log(candidates[0].quiet_ms), math.log(candidates[-1].quiet_ms)
+    wide = (highest - lowest) or 1.0
+    points = [
+        DrawnPoint(
+            round(width * (math.log(one.quiet_ms) - lowest) / wide, 1), round(height * (1 - one.ratio), 1),
+            f"{duration_text(one.quiet_ms)}: {percentage(one.ratio)}",
+            " ".join(word for word, is_so in (("present", one.is_present), ("recommended", one.is_recommended)) if is_so),
+        )
+        for one in candidates
+    ]  # fmt: skip
+    return DrawnCurve("".join(f"{'L' if number else 'M'}{one.x} {one.y}" for number, one in enumerate(points)), points)
+
 
 STATIC: Final = files("streams_app.console") / "static"
 SIGNS: Final = {"ok": "●", "idle": "○", "attention": "▲", "trouble": "■", "unknown": "?"}
@@ -144,6 +227,11 @@ def asset(name: str) -> str:
     return f"/static/{name}?{hashlib.sha256(static_file(name)).hexdigest()[:12]}"
 
 
+def plain(text: str) -> str:
+    """Return text of several lines without the characters that hide or reorder it; those are escaped."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
 def environment() -> jinja2.Environment:
     """Return the environment of the templates."""
     found = jinja2.Environment(
@@ -151,9 +239,9 @@ def environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters.update(
-        number=number, figure=figure, moment=moment, exact=exact_moment, span=span, shown=shown, size=compact_size,
+        number=number, figure=figure, plain=plain, moment=moment, exact=exact_moment, span=span, shown=shown, size=compact_size,
         percentage=percentage,
-        top_of=charts.top_of, axis=axis_text, points=points_text, duration=duration_text,
+        top_of=top_of, axis=axis_text, points=points_text, duration=duration_text,
     )  # fmt: skip
     found.tests["missing"] = lambda value: isinstance(value, Missing)
     found.globals.update(
@@ -161,10 +249,9 @@ def environment() -> jinja2.Environment:
         asset=asset,
         counted=counted,
         countdown=countdown,
-        line_path=charts.line_path,
-        area_path=charts.area_path,
-        curve=charts.curve,
-        time_line=time_line,
+        line_path=line_path,
+        area_path=area_path,
+        curve=curve,
     )
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.live.hub.addresses import client_of, is_allowed_authority
+from streams_app.health.http_addresses import client_of, is_allowed_authority
 from streams_app.settings import LiveServer
 
 HOSTS = ("live.example.com", "127.0.0.1", "[::1]")
