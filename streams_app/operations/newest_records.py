@@ -63,7 +63,7 @@ class NewestRecords:
     partitions: int
 
 
-def partition_of(key: bytes, partitions: int) -> int:
+def partition_of_key(key: bytes, partitions: int) -> int:
     """Return the partition to which the producers of this application, and those of Java, send records with a key (pure)."""
     return (murmur2([key])[0] & _POSITIVE) % partitions
 
@@ -91,7 +91,7 @@ async def newest_records(
         raise ConfigurationError([f"topic {topic!r} does not exist"])
     if partition is not None and partition >= count:
         raise ConfigurationError([f"topic {topic!r} has no partition {partition}: they are numbered from 0 to {count - 1}"])
-    chosen = [partition] if partition is not None else [partition_of(key, count)] if key is not None else list(range(count))
+    chosen = [partition] if partition is not None else [partition_of_key(key, count)] if key is not None else list(range(count))
     found: dict[int, deque[TopicRecord]] = {number: deque(maxlen=most) for number in chosen}
     read = 0
     async with log_reader(settings.kafka, topic, chosen) as consumer:

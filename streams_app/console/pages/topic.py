@@ -31,11 +31,15 @@ MOST_CHARACTERS: Final = 4_000
 MOST_BYTES: Final = 1_000
 """Maximum number of bytes of a value that is not text; each takes two characters."""
 
+READ_BYTES: Final = 4 * MOST_CHARACTERS
+LONGEST_CHARACTER: Final = 4
 MOST_HEADERS: Final = 40
 SUMMARY: Final = 110
 _LONGEST_PARTITION: Final = 6
 
 Kind = Literal["json", "text", "bytes", "empty", "hidden"]
+JSON: Final[Kind] = "json"
+TEXT: Final[Kind] = "text"
 HIDDEN: Final[tuple[Kind, str, bool]] = ("hidden", "", False)
 
 
@@ -166,19 +170,27 @@ def value_text(value: bytes | None) -> tuple[Kind, str, bool]:
     """Return how a value is to be read, its text, and whether a part is missing."""
     if value is None:
         return "empty", "", False
+    text = _text(value)
+    if text is None:
+        return "bytes", value[:MOST_BYTES].hex(" ", -2), len(value) > MOST_BYTES
+    if len(value) > READ_BYTES:
+        return "text", text[:MOST_CHARACTERS], True
     try:
-        text = value[: 4 * MOST_CHARACTERS + 3].decode("utf-8", "strict" if len(value) <= 4 * MOST_CHARACTERS else "ignore")
-    except UnicodeDecodeError:
-        return "bytes", value[:MOST_BYTES].hex(" ", 2), len(value) > MOST_BYTES
-    if "\0" in text:
-        return "bytes", value[:MOST_BYTES].hex(" ", 2), len(value) > MOST_BYTES
-    kind: Kind = "text"
-    if len(value) <= 4 * MOST_CHARACTERS:
-        try:
-            text, kind = orjson.dumps(orjson.loads(value), option=orjson.OPT_INDENT_2).decode(), "json"
-        except (orjson.JSONDecodeError, TypeError):
-            kind = "text"
-    return kind, text[:MOST_CHARACTERS], len(text) > MOST_CHARACTERS or len(value) > 4 * MOST_CHARACTERS
+        text, kind = orjson.dumps(orjson.loads(value), option=orjson.OPT_INDENT_2).decode(), JSON
+    except (orjson.JSONDecodeError, TypeError):
+        kind = TEXT
+    return kind, text[:MOST_CHARACTERS], len(text) > MOST_CHARACTERS
+
+
+def _text(value: bytes) -> str | None:
+    """Return the begin of a value as text; None if it is not text."""
+    begin = value[:READ_BYTES]
+    try:
+        text = begin.decode()
+    except UnicodeDecodeError as error:
+        is_cut = len(value) > READ_BYTES and error.start > READ_BYTES - LONGEST_CHARACTER
+        text = begin[: error.start].decode() if is_cut else "\0"
+    return None if "\0" in text else text
 
 
 def header_texts(headers: Sequence[tuple[str, bytes | None]]) -> list[HeaderText]:

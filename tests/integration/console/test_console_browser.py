@@ -22,6 +22,7 @@ from tests.helpers.kafka.topics import create_topics
 from tests.helpers.live.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
 
 PAGES = {"overview": "/", "fold": f"/folds/{FOLD}", "group": f"/folds/{FOLD}/group?key=anna", "missing": "/nothing"}
+TOPIC = "topic"
 VIEWS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
@@ -57,7 +58,7 @@ async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, b
     poor: dict[str, Any] = {}
     overflow = {}
     async with seen(app, redis_client, browser, **VIEWS[view]) as (console, tabs):
-        for name, path in PAGES.items():
+        for name, path in (PAGES | {TOPIC: f"/topics/{app.topics[0]}"}).items():
             page = await tabs.open(console.url + path)
             await page.wait_for_selector("h1, .says, .verdict")
             assert await page.title()

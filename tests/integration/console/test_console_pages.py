@@ -18,7 +18,7 @@ from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place, run
 from tests.helpers.console.consoles import running_console, token_file, with_console
 from tests.helpers.folding.scripts import open_in
-from tests.helpers.kafka.topics import create_topics
+from tests.helpers.kafka.topics import create_topics, produce
 
 FOLD_PATH = f"/folds/{FOLD}"
 ATTACKS = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202eabc", "a\0b", "a/../b?c#d&e=f", "漢字", "k" * 500]
@@ -152,7 +152,7 @@ async def test_each_page_is_json_by_accept_header_and_described_by_openapi(setti
         document = await console.json("/openapi.json")
 
     assert ("application/json", app_id_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
-    assert {"/overview.json", "/folds/{fold}.json", "/folds/{fold}/group.json"} == set(document["paths"])
+    assert {"/overview.json", "/folds/{fold}.json", "/folds/{fold}/group.json", "/topics/{topic}.json"} == set(document["paths"])
     assert "Overview" in document["components"]["schemas"]
 
 
@@ -268,3 +268,37 @@ async def test_topics_that_exist_and_are_empty_have_designed_pages(app: Place, s
 
     assert "No record of it was found." in text
     assert "The topic has none." in text
+
+
+async def test_topic_shows_its_newest_records_by_key_and_partition(app: Place, settings: Settings) -> None:
+    source = app.topics[0]
+    await create_topics(app.bootstrap, app.topics, partitions=3)
+    values = [b'{"a": 1}', b"\xff\xfe", b"<script>alert(1)</script>", b"x" * 900_000, None]
+    for number, value in enumerate(values):
+        await produce(app.bootstrap, source, [(f"k{number}".encode(), value)], headers=[("h\0", b"\xff")])
+    async with running_console(settings) as console:
+        everything = (await console.json(f"/topics/{source}.json"))["records"]
+        of_key = (await console.json(f"/topics/{source}.json?key=k1"))["records"]
+        partitions = [(await console.json(f"/topics/{source}.json?partition={number}"))["records"]["rows"] for number in range(3)]
+        status, text, _ = await console.get(f"/topics/{source}")
+        wrong = [await console.get(f"/topics/{source}?partition={one}") for one in ("x", "99")]
+        unknown = await console.get("/topics/another")
+
+    assert ({"k0", "k1", "k2", "k3", "k4"}, 3, True) == (
+        {row["key"] for row in everything["rows"]}, everything["partitions"], everything["is_whole"]
+    )  # fmt: skip
+    kinds = {row["key"]: (row["kind"], row["value_bytes"], row["is_cut"]) for row in everything["rows"]}
+    assert {"k0": ("json", 8, False), "k1": ("bytes", 2, False), "k2": ("text", 25, False), "k3": ("text", 900_000, True),
+            "k4": ("empty", 0, False)} == kinds  # fmt: skip
+    assert ["k1"] == [row["key"] for row in of_key["rows"]]
+    assert 5 == sum(map(len, partitions))
+    assert (200, [400, 200], 404) == (status, [one[0] for one in wrong], unknown[0])
+    assert "has no partition 99" in wrong[1][1]
+    assert "<script>alert" not in text
+
+
+async def test_topic_that_does_not_exist_says_so_in_its_place(app: Place, settings: Settings) -> None:
+    async with running_console(settings) as console:
+        found = await console.json(f"/topics/{app.topics[0]}.json")
+
+    assert ("missing", True) == (found["records"]["type"], "does not exist" in found["records"]["why"])
