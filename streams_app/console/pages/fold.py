@@ -12,6 +12,7 @@ from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, ratio_points, window_of
 from streams_app.console.pages.overview import fold_path, fold_state, problems_of
 from streams_app.console.pages.rendering import render
+from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
@@ -41,6 +42,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     what: str
     text: str
+    link: str = ""
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -144,7 +146,8 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     rate = sources.history.rate_now("events_folded_total", now_ms, {"fold": fold.name})
     state, word = fold_state(fold, [worker.samples for worker in answering], rate)
     link = fold_path(fold.name)
-    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in (link, "/#workers")]
+    links = (link, "/#workers", topic_path(fold.dead_letters))
+    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in links]
     key = ("groups", fold.name, sort, page)
     groups = await sources.redis_part("the open groups", key, lambda: _groups(sources, fold, sort, page))
     curve = await sources.part("the window", ("window", fold.name), lambda: _window(sources, fold, answering))
@@ -161,11 +164,12 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
 
 def definition_of(fold: Fold) -> Iterator[Rule]:
     """Yield what a fold does, in plain words."""
-    yield Rule("reads", f"{fold.source}" + ("" if fold.format == "json" else f", as {fold.format}"))
+    yield Rule("reads", fold.source + ("" if fold.format == "json" else f", as {fold.format}"), topic_path(fold.source))
     yield Rule("groups by", _key_text(fold))
     yield Rule("keeps", _kept_text(fold))
     yield Rule("closes a group", "; ".join(_closing_texts(fold)))
-    yield Rule("writes", f"{fold.output}; rejected events go to {fold.dead_letters}")
+    yield Rule("writes", fold.output, topic_path(fold.output))
+    yield Rule("rejects to", fold.dead_letters, topic_path(fold.dead_letters))
 
 
 def _key_text(fold: Fold) -> str:

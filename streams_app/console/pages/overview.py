@@ -12,7 +12,7 @@ from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
-from streams_app.console.reading.alerts import Facts, alerts_of
+from streams_app.console.reading.alerts import Alert, Facts, alerts_of
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
@@ -131,10 +131,19 @@ def fold_path(name: str) -> str:
     return f"/folds/{quote(name, safe='')}"
 
 
-def link_of(kind: str, about: str, declarations: Declarations) -> str:
-    """Return the path of the page of what an alert is about; empty if it has none yet."""
-    names = {fold.name for fold in declarations.settings.folds}
-    return fold_path(about) if kind in ("fold", "name", "reader") and about in names else ""
+def link_of(alert: Alert, declarations: Declarations) -> str:
+    """Return the path of the page that shows more of an alert; empty if there is none."""
+    settings = declarations.settings
+    if alert.rule == "DeadLetters":
+        topics = {fold.name: fold.dead_letters for fold in settings.folds}
+    elif alert.rule == "ReadStoreDeadLetters":
+        topics = {store.name: store.dead_letters for store in settings.read_stores}
+    elif alert.rule == "SubscriberErrors":
+        topics = {one.subscriber.name: one.dead_letters for one in declarations.workload.subscriptions}
+    else:
+        names = {fold.name for fold in settings.folds}
+        return fold_path(alert.about) if alert.kind in ("fold", "name", "reader") and alert.about in names else ""
+    return topic_path(topics[alert.about]) if alert.about in topics else ""
 
 
 def problems_of(
@@ -158,7 +167,7 @@ def problems_of(
         yield Problem("warning", _sentence(remark), "/#workers")
     yield from _away(answering)
     for alert in alerts_of(Facts(history, [worker.samples for worker in answering], now_ms)):
-        yield Problem(alert.severity, alert.text, link_of(alert.kind, alert.about, declarations), alert.rule)
+        yield Problem(alert.severity, alert.text, link_of(alert, declarations), alert.rule)
 
 
 def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:

@@ -14,7 +14,8 @@ from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources
-from streams_app.formatting import shown
+from streams_app.formatting import escaped, shown
+from streams_app.operations.dead_letter import ListedDeadLetter, split_headers
 from streams_app.operations.newest_records import TopicRecord, newest_records
 from streams_app.requirements.components import topics_of
 
@@ -60,12 +61,18 @@ class RecordText(msgspec.Struct, frozen=True):
         summary: Its begin, in one line.
         value_bytes: Size of the whole value.
         is_cut: Whether a part of the value is missing.
+        reason: Of a dead letter: why the event was rejected; empty for other records.
+        detail: Of a dead letter: what was wrong with it.
+        source: Of a dead letter: where the event was read, as ``topic/partition/offset``.
     """
 
     partition: int
     offset: int
     at_ms: int
     key: str | None
+    reason: str
+    detail: str
+    source: str
     kind: Kind
     value: str
     summary: str
@@ -160,10 +167,20 @@ def record_text(record: TopicRecord, hidden: Hidden) -> RecordText:
     kind, text, is_cut = HIDDEN if hidden.is_on else value_text(record.value)
     headers = [] if hidden.is_on else list(header_texts(record.headers))
     summary = " ".join(text[: 4 * SUMMARY].split())
+    reason, detail, source = dead_letter_texts(record)
     return RecordText(
-        record.partition, record.offset, record.at_ms, key, kind, text, summary[:SUMMARY] + ("…" if len(summary) > SUMMARY else ""),
-        len(record.value or b""), is_cut, headers,
+        record.partition, record.offset, record.at_ms, key, reason, "" if hidden.is_on else detail, source, kind, text,
+        summary[:SUMMARY] + ("…" if len(summary) > SUMMARY else ""), len(record.value or b""), is_cut, headers,
     )  # fmt: skip
+
+
+def dead_letter_texts(record: TopicRecord) -> tuple[str, str, str]:
+    """Return reason, detail and source of a dead letter; empty texts for another record."""
+    given, received = split_headers([(name, value or b"") for name, value in record.headers])
+    one = ListedDeadLetter(record.partition, record.offset, record.key, record.value, record.at_ms, given, received)
+    if not one.reason or "source-topic" not in given:
+        return "", "", ""
+    return shown(one.reason[:SUMMARY]), escaped(given.get("detail", "")[:MOST_CHARACTERS]), shown(one.source[:MOST_CHARACTERS])
 
 
 def value_text(value: bytes | None) -> tuple[Kind, str, bool]:

@@ -72,6 +72,18 @@ def test_reasons_come_worst_first_with_links_and_names_of_alerts() -> None:
     ] == [(one.severity, one.text, one.alert, one.link) for one in found.problems]
 
 
+def test_alert_about_dead_letters_leads_to_their_topic() -> None:
+    history = History()
+    labels = (("fold", "a"), ("reason", "no-group"))
+    for at in range(2):
+        history.add("w", NOW - (1 - at) * EVERY_MS, Samples({("dead_letters_total", labels): 3.0 * at}))
+    one = WorkerState("w", Samples({("dead_letters_total", labels): 3.0}), "", Readiness(is_ready=True), "", NOW)
+
+    assert [("DeadLetters", "/topics/orders.dead", "Events of a became dead letters within 10 minutes: no-group")] == [
+        (found.alert, found.link, found.text) for found in page([one], history).problems
+    ]
+
+
 def test_only_remarks_are_no_problems() -> None:
     found = page([worker(health=Readiness(is_ready=True, remarks=("x",)))])
 

@@ -56,6 +56,16 @@ def test_key_and_headers_are_one_line_of_printable_text() -> None:
     assert all(header.name.isprintable() and header.value.isprintable() for header in found.headers)
 
 
+def test_dead_letter_has_its_reason_detail_and_source() -> None:
+    headers = (("reason", b"no-group"), ("detail", b"no field\naccount"), ("source-topic", b"s"), ("source-partition", b"2"),
+               ("source-offset", b"41"))  # fmt: skip
+    found = record_text(TopicRecord(0, 7, 5, None, b"{}", headers), hidden(is_on=False))
+    other = record_text(TopicRecord(0, 7, 5, None, b"{}", (("reason", b"of another program"),)), hidden(is_on=False))
+
+    assert ("no-group", "no field\\naccount", "s/2/41") == (found.reason, found.detail, found.source)
+    assert ("", "", "") == (other.reason, other.detail, other.source)
+
+
 def test_hidden_record_has_only_its_structure() -> None:
     found = record_text(TopicRecord(0, 7, 5, b"secret", b'{"secret": 1}', (("secret", b"secret"),)), hidden(is_on=True))
 
