@@ -1,10 +1,10 @@
-"""Reads the newest records of a topic, and the events of an open group, without a consumer group and bounded; for the console."""
+"""Reads the newest records of a topic, and the events of a group, without a consumer group and bounded; for the console."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +24,6 @@ from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.kafka.partitioner import murmur2
 from streams_app.operations.folded_events import RecordRange, has_key_of, raw_events
-from streams_app.operations.listed_group import ListedGroup
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings
 
@@ -129,7 +128,7 @@ MOST_OFFSETS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """An event of an open group.
+    """An event of a group.
 
     Attributes:
         changed: Names that it changed; None if the fold keeps whole events.
@@ -144,7 +143,7 @@ class GroupEvent:
 
 @dataclass(frozen=True, slots=True)
 class GroupEvents:
-    """The events of an open group.
+    """The events of a group in a range of offsets.
 
     Attributes:
         events: In the order of their offsets.
@@ -157,23 +156,21 @@ class GroupEvents:
     is_whole: bool
 
 
-async def events_of_group(settings: Settings, fold: Fold, found: ListedGroup, group: str) -> GroupEvents:
-    """Read the events of a group that is open.
+async def events_in(settings: Settings, fold: Fold, where: RecordRange, group: str, members: Collection[bytes]) -> GroupEvents:
+    """Read the events of a group in a range of offsets: those of its open fold, or of a record.
 
     Args:
         group: Group key as typed, see :func:`.keys_typed`.
+        members: The members that it may mean.
 
     Raises:
         TryAgainError: Redis or Kafka does not answer.
         ConfigurationError: They reject the connection.
     """
-    first, last = found.first_offset, found.last_offset
     for journal in settings.journals:
         if journal.source == fold.source and has_key_of(journal, fold):
-            return await _in_journal(settings, journal, fold, found.partition, group, first, last)
-    return await _in_source(
-        settings, fold, found.partition, member_of_key(found.key), max(first, last - MOST_OFFSETS + 1), last, first
-    )
+            return await _in_journal(settings, journal, where, group)
+    return await _in_source(settings, fold, where, members)
 
 
 def member_of_key(key: Any) -> bytes:
@@ -181,10 +178,7 @@ def member_of_key(key: Any) -> bytes:
     return member_of(tuple(key) if isinstance(key, list) else (key,))
 
 
-async def _in_journal(
-    settings: Settings, journal: JournalSettings, fold: Fold, partition: int, group: str, first: int, last: int
-) -> GroupEvents:
-    where = RecordRange(fold.name, fold.source, partition, first, last)
+async def _in_journal(settings: Settings, journal: JournalSettings, where: RecordRange, group: str) -> GroupEvents:
     events: list[GroupEvent] = []
     is_whole = False
     with suppress(TimeoutError):
@@ -201,17 +195,18 @@ async def _in_journal(
     return GroupEvents(tuple(events[-MOST:]), f"journal {journal.name}", is_whole and len(events) <= MOST)
 
 
-async def _in_source(
-    settings: Settings, fold: Fold, partition: int, member: bytes, first: int, last: int, opened: int
-) -> GroupEvents:
+async def _in_source(settings: Settings, fold: Fold, where: RecordRange, members: Collection[bytes]) -> GroupEvents:
+    first = max(where.first, where.last - MOST_OFFSETS + 1)
     registry = registry_of(settings, [fold.format])
     folds = [one.name for one in settings.folds if one.source == fold.source]
     reader = reader_of(fold, settings.limits, registry)
     events: list[GroupEvent] = []
     is_read = False
     with suppress(TimeoutError):
-        async with asyncio.timeout(READ_SECONDS), log_reader(settings.kafka, fold.source, [partition]) as consumer:
-            async for batch in read_ranges(consumer, {TP(fold.source, partition): (first, last + 1)}):
+        async with asyncio.timeout(READ_SECONDS), log_reader(settings.kafka, fold.source, [where.partition]) as consumer:
+            begin = (await consumer.beginning_offsets([TopicPartition(fold.source, where.partition)])).popitem()[1]
+            first = max(first, begin)
+            async for batch in read_ranges(consumer, {TP(fold.source, where.partition): (first, where.last + 1)}):
                 records: list[Any] = list(batch.records)
                 if registry is not None:
                     await registry.prepare([part for record in records for part in (record.key, record.value)])
@@ -223,8 +218,8 @@ async def _in_source(
                         by_offset[event.offset].value,
                     )
                     for event in reader.read(mine).events
-                    if event.group == member
+                    if event.group in members
                 ]  # fmt: skip
             is_read = True
-    is_whole = is_read and first == opened and len(events) <= MOST
+    is_whole = is_read and first == where.first and len(events) <= MOST
     return GroupEvents(tuple(events[-MOST:]), f"topic {fold.source}", is_whole)

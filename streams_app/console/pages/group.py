@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
+from urllib.parse import quote, urlencode
 
 import msgspec
 import orjson
@@ -21,10 +22,11 @@ from streams_app.console.reading.sources import Missing, Sources
 from streams_app.fold import Fold
 from streams_app.formatting import span
 from streams_app.operations.explain_group import explain
+from streams_app.operations.folded_events import RecordRange
 from streams_app.operations.group_facts import GroupDrop, GroupExplanation, GroupState
 from streams_app.operations.group_text import group_sentences
 from streams_app.operations.listed_group import ListedGroup
-from streams_app.operations.newest_records import GroupEvents, TopicRecord, events_of_group, member_of_key, newest_records
+from streams_app.operations.newest_records import GroupEvents, TopicRecord, events_in, member_of_key, newest_records
 
 SHOWN_EVENTS: Final = 20
 SHOWN_RECORDS: Final = 12
@@ -103,9 +105,14 @@ class GroupPart(msgspec.Struct, frozen=True):
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """A folded record of the group."""
+    """A folded record of the group.
+
+    Attributes:
+        link: Path of its page; empty if keys are hidden.
+    """
 
     fold_id: str
+    link: str
     at_ms: int
     reason: str
     events: int
@@ -168,7 +175,7 @@ async def collect(sources: Sources, _: Declarations, asked: Asked) -> GroupPage:
     states = () if isinstance(found, Missing) else found.states
     member = member_of_key(states[0].key) if states else keys_typed(typed)[0]
     records = await sources.part(
-        "its records", ("records", fold.name, typed), lambda: _records(sources, fold, canonical_bytes(member), hidden)
+        "its records", ("records", fold.name, typed), lambda: _records(sources, fold, canonical_bytes(member), typed, hidden)
     )
     explanation = None if isinstance(found, Missing) else without_values(found, hidden)
     parts = [] if explanation is None else await _parts(sources, fold, typed, explanation, states, hidden)
@@ -223,7 +230,9 @@ async def _parts(
 
 async def _events(sources: Sources, fold: Fold, typed: str, row: ListedGroup, hidden: Hidden) -> EventList | Missing:
     key = ("events", fold.name, typed, row.partition)
-    events = await sources.part("its events", key, lambda: events_of_group(sources.settings, fold, row, typed))
+    where = RecordRange(fold.name, fold.source, row.partition, row.first_offset, row.last_offset)
+    members = [member_of_key(row.key)]
+    events = await sources.part("its events", key, lambda: events_in(sources.settings, fold, where, typed, members))
     return events if isinstance(events, Missing) else event_list(events, hidden)
 
 
@@ -241,24 +250,29 @@ def window_of(row: ListedGroup, at_ms: int) -> OpenWindow:
     )  # fmt: skip
 
 
-def event_list(found: GroupEvents, hidden: Hidden) -> EventList:
-    """Return the events of the open fold for the page."""
+def event_list(found: GroupEvents, hidden: Hidden, most: int = SHOWN_EVENTS) -> EventList:
+    """Return events for a page, with the newest ``most`` in rows."""
     rows = [
         EventRow(event.at_ms, event.offset, None if hidden.is_on or event.changed is None else list(event.changed[:SHOWN_NAMES]))
-        for event in reversed(found.events[-SHOWN_EVENTS:])
+        for event in reversed(found.events[-most:])
     ]
     return EventList([event.at_ms for event in found.events], rows, found.source, found.is_whole)
 
 
-async def _records(sources: Sources, fold: Fold, key: bytes, hidden: Hidden) -> RecordList:
+async def _records(sources: Sources, fold: Fold, key: bytes, typed: str, hidden: Hidden) -> RecordList:
     found = await newest_records(
         sources.settings, fold.output, lambda record: record.key == key, most=SHOWN_RECORDS, limit=READ_RECORDS, key=key
     )
-    rows = [row for record in found.records if (row := record_row(fold, record, hidden)) is not None]
+    rows = [row for record in found.records if (row := record_row(fold, record, typed, hidden)) is not None]
     return RecordList(rows, fold.output, found.read, found.is_whole)
 
 
-def record_row(fold: Fold, record: TopicRecord, hidden: Hidden) -> RecordRow | None:
+def record_path(fold: str, fold_id: str, key: str) -> str:
+    """Return the path of the page of a record."""
+    return f"{fold_path(fold)}/record?{urlencode({'id': fold_id, 'key': key}, quote_via=quote)}"
+
+
+def record_row(fold: Fold, record: TopicRecord, typed: str, hidden: Hidden) -> RecordRow | None:
     """Return a folded record for the page; None if it is not one."""
     try:
         value = orjson.loads(record.value or b"")
@@ -267,9 +281,10 @@ def record_row(fold: Fold, record: TopicRecord, hidden: Hidden) -> RecordRow | N
         names = (
             None if hidden.is_on or not isinstance(changed, list | dict) else [str(name) for name in list(changed)[:SHOWN_NAMES]]
         )
+        fold_id = str(about["id"])
         return RecordRow(
-            str(about["id"]), record.at_ms, str(about["reason"]), int(about["events"]), int(about["first_event_ms"]),
-            int(about["last_event_ms"]), names,
+            fold_id, "" if hidden.is_on else record_path(fold.name, fold_id, typed), record.at_ms, str(about["reason"]),
+            int(about["events"]), int(about["first_event_ms"]), int(about["last_event_ms"]), names,
         )  # fmt: skip
     except (ValueError, TypeError, KeyError):
         return None

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview, topic
+from streams_app.console.pages import fold, group, overview, record, topic
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -62,6 +62,11 @@ PAGES: Final = (
         "Why a group has not been emitted, its events and bounds, and its last records.",
         group.html, group.GroupPage, group.collect,
         (Parameter("key", "group key, as `streams-app groups list` shows it"),),
+    ),
+    ConsolePage(
+        "/folds/{fold}/record", "/folds/{fold}/record.json", "Record of {fold}", "A folded record, and the events that it is of.",
+        record.html, record.RecordPage, record.collect,
+        (Parameter("id", "its header fold-id"), Parameter("key", "its group key, as `streams-app groups list` shows it")),
     ),
     ConsolePage(
         "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,

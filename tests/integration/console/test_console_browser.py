@@ -21,7 +21,13 @@ from tests.helpers.folding.scripts import open_in
 from tests.helpers.kafka.topics import create_topics
 from tests.helpers.live.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
 
-PAGES = {"overview": "/", "fold": f"/folds/{FOLD}", "group": f"/folds/{FOLD}/group?key=anna", "missing": "/nothing"}
+PAGES = {
+    "overview": "/",
+    "fold": f"/folds/{FOLD}",
+    "group": f"/folds/{FOLD}/group?key=anna",
+    "record": f"/folds/{FOLD}/record?id={FOLD}:SOURCE:0:0-0&key=anna",
+    "missing": "/nothing",
+}
 TOPIC = "topic"
 VIEWS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -59,7 +65,7 @@ async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, b
     overflow = {}
     async with seen(app, redis_client, browser, **VIEWS[view]) as (console, tabs):
         for name, path in (PAGES | {TOPIC: f"/topics/{app.topics[0]}"}).items():
-            page = await tabs.open(console.url + path)
+            page = await tabs.open(console.url + path.replace("SOURCE", app.topics[0]))
             await page.wait_for_selector("h1, .says, .verdict")
             assert await page.title()
             if view != "without-javascript":

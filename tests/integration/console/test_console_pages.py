@@ -152,7 +152,13 @@ async def test_each_page_is_json_by_accept_header_and_described_by_openapi(setti
         document = await console.json("/openapi.json")
 
     assert ("application/json", app_id_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
-    assert {"/overview.json", "/folds/{fold}.json", "/folds/{fold}/group.json", "/topics/{topic}.json"} == set(document["paths"])
+    assert {
+        "/overview.json",
+        "/folds/{fold}.json",
+        "/folds/{fold}/group.json",
+        "/folds/{fold}/record.json",
+        "/topics/{topic}.json",
+    } == set(document["paths"])
     assert "Overview" in document["components"]["schemas"]
 
 
@@ -302,3 +308,45 @@ async def test_topic_that_does_not_exist_says_so_in_its_place(app: Place, settin
         found = await console.json(f"/topics/{app.topics[0]}.json")
 
     assert ("missing", True) == (found["records"]["type"], "does not exist" in found["records"]["why"])
+
+
+async def test_events_of_a_group_without_a_journal_are_read_from_the_source(
+    app: Place, settings: Settings, redis_client: Redis
+) -> None:
+    await create_topics(app.bootstrap, app.topics, partitions=1)
+    for account, names in (("anna", ["likes"]), ("bert", ["saves"]), ("anna", ["shares", "likes"])):
+        value = json.dumps({"account_id": account, "metrics": dict.fromkeys(names, 1)}).encode()
+        await produce(app.bootstrap, app.topics[0], [(account.encode(), value)])
+    events = [FoldEvent(0, 1_000, b"sanna", {"likes": 1}), FoldEvent(2, 1_002, b"sanna", {"shares": 1, "likes": 1})]
+    await open_in(app.names.app_id, FOLD, app.topics[0], redis_client, 0, events)
+    async with running_console(settings) as console:
+        page = await console.json(f"{FOLD_PATH}/group.json?key=anna")
+    found = page["parts"][0]["events"]
+
+    assert (f"topic {app.topics[0]}", True) == (found["source"], found["is_whole"])
+    assert [(2, ["shares", "likes"]), (0, ["likes"])] == [(row["offset"], row["changed"]) for row in found["rows"]]
+
+
+async def test_record_is_shown_with_its_events(app: Place, settings: Settings) -> None:
+    source, output, _ = app.topics
+    await create_topics(app.bootstrap, app.topics, partitions=2)
+    event = json.dumps({"account_id": "anna", "metrics": {"likes": 1}}).encode()
+    await produce(app.bootstrap, source, [(b"anna", event)], partition=1)
+    fold_id = f"{FOLD}:{source}:1:0-0"
+    about = {"id": fold_id, "reason": "quiet", "events": 1, "first_event_ms": 5, "last_event_ms": 5}
+    value = json.dumps({"account_id": "anna", "metrics": ["likes"], "fold": about}).encode()
+    await produce(app.bootstrap, output, [(b"anna", value)], headers=[("fold-id", fold_id.encode())])
+    async with running_console(settings) as console:
+        (row,) = (await console.json(f"{FOLD_PATH}/group.json?key=anna"))["records"]["rows"]
+        page = await console.json(row["link"].replace("/record?", "/record.json?"))
+        status, text, _ = await console.get(row["link"])
+        others = [
+            await console.get(f"{FOLD_PATH}/record?{query}") for query in ("id=x&key=a", f"id={fold_id}", "id=f:s:1:0-0&key=a")
+        ]
+        unknown = await console.json(f"{FOLD_PATH}/record.json?id={FOLD}:{source}:1:7-9&key=anna")
+
+    assert (200, [400, 400, 400]) == (status, [one[0] for one in others])
+    assert "because it was quiet" in text
+    assert (fold_id, 1, ["likes"]) == tuple(page["found"]["about"][name] for name in ("fold_id", "events", "changed"))
+    assert [(0, ["likes"])] == [(one["offset"], one["changed"]) for one in page["events"]["rows"]]
+    assert (None, True) == (unknown["found"]["record"], unknown["found"]["is_whole"])
