@@ -17,6 +17,7 @@ from aiohttp import web
 
 from streams_app.checking.facts import Declarations
 from streams_app.clock import Clock
+from streams_app.console.pages.overview import subscriber_path
 from streams_app.console.pages.registry import ConsolePage, openapi
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.console.pages.topic import topic_path
@@ -300,10 +301,14 @@ class ConsoleServer:
 
     def _sections(self) -> list[NavigationSection]:
         folds = [NavigationLink(fold.name, f"/folds/{quote(fold.name, safe='')}") for fold in self._settings.folds]
+        subscribers = [
+            NavigationLink(one.subscriber.name, subscriber_path(one.subscriber.name))
+            for one in self._declarations.workload.subscriptions
+        ]
         topics = [NavigationLink(topic.name, topic_path(topic.name)) for topic in topics_of(self._declarations.workload)]
         found = [
             NavigationSection("", [NavigationLink("Overview", "/")]), NavigationSection("Folds", folds),
-            NavigationSection("Topics", topics),
+            NavigationSection("Subscribers", subscribers), NavigationSection("Topics", topics),
         ]  # fmt: skip
         return [section for section in found if section.entries]
 

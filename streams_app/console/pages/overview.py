@@ -142,6 +142,8 @@ def link_of(alert: Alert, declarations: Declarations) -> str:
         topics = {one.subscriber.name: one.dead_letters for one in declarations.workload.subscriptions}
     else:
         names = {fold.name for fold in settings.folds}
+        if alert.kind == "subscriber":
+            return subscriber_path(alert.about)
         return fold_path(alert.about) if alert.kind in ("fold", "name", "reader") and alert.about in names else ""
     return topic_path(topics[alert.about]) if alert.about in topics else ""
 
@@ -356,19 +358,8 @@ class Picture:
         running = self._sum("subscriber_running_events", subscriber=name)
         retrying = self._sum("subscriber_retrying_events", subscriber=name)
         facts = [] if waiting is None else [f"{running or 0:,.0f} running, {retrying or 0:,.0f} to retry", f"lag {waiting:,.0f}"]
-        state, word = self._subscriber_state(name, waiting, rate) if is_enabled else DISABLED
-        return Branch(Node("subscriber", name, state, word, facts), [], rate, "events/s")
-
-    def _subscriber_state(self, name: str, waiting: float | None, rate: float | None) -> tuple[State, str]:
-        if waiting is None:
-            return "unknown", "not seen"
-        if most(self._workers, "subscriber_suspended", subscriber=name):
-            return "trouble", "suspended"
-        waiting_for = (samples.by("waiting_for", "what", subscriber=name).items() for samples in self._workers)
-        waits = sorted({what for each in waiting_for for what, value in each if value})
-        if waits:
-            return "attention", f"waits for {', '.join(waits)}"
-        return ("ok", "running") if rate or waiting else ("ok", "idle")
+        state, word = subscriber_state(name, self._workers, rate) if is_enabled else DISABLED
+        return Branch(Node("subscriber", name, state, word, facts, subscriber_path(name)), [], rate, "events/s")
 
     def _view(self, name: str) -> Branch:
         lag = most(self._workers, "live_lag_records", view=name)
@@ -418,6 +409,25 @@ def fold_state(fold: Fold, workers: Sequence[Samples], rate: float | None) -> tu
     if lag > max(BEHIND, BEHIND_SECONDS * (rate or 0)):
         return "attention", "behind"
     return ("ok", "folding") if rate else ("ok", "idle")
+
+
+def subscriber_path(name: str) -> str:
+    """Return the path of the page of a subscriber."""
+    return f"/subscribers/{quote(name, safe='')}"
+
+
+def subscriber_state(name: str, workers: Sequence[Samples], rate: float | None) -> tuple[State, str]:
+    """Return how a subscriber is, and the word for it."""
+    waiting = most(workers, "subscriber_waiting_events", subscriber=name)
+    if waiting is None:
+        return "unknown", "not seen"
+    if most(workers, "subscriber_suspended", subscriber=name):
+        return "trouble", "suspended"
+    waiting_for = (samples.by("waiting_for", "what", subscriber=name).items() for samples in workers)
+    waits = sorted({what for each in waiting_for for what, value in each if value})
+    if waits:
+        return "attention", f"waits for {', '.join(waits)}"
+    return ("ok", "running") if rate or waiting else ("ok", "idle")
 
 
 def _by_lag(lag: float | None, rate: float | None, word: str) -> tuple[State, str]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview, record, topic
+from streams_app.console.pages import fold, group, overview, record, subscriber, topic
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -67,6 +67,12 @@ PAGES: Final = (
         "/folds/{fold}/record", "/folds/{fold}/record.json", "Record of {fold}", "A folded record, and the events that it is of.",
         record.html, record.RecordPage, record.collect,
         (Parameter("id", "its header fold-id"), Parameter("key", "its group key, as `streams-app groups list` shows it")),
+    ),
+    ConsolePage(
+        "/subscribers/{subscriber}", "/subscribers/{subscriber}.json", "{subscriber}",
+        "How a subscriber is, its last hour, and what became of one event.",
+        subscriber.html, subscriber.SubscriberPage, subscriber.collect,
+        (Parameter("event", "id of an event, TOPIC:PARTITION:OFFSET, or a record key"),),
     ),
     ConsolePage(
         "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,

@@ -109,6 +109,7 @@ DASH: Final = "\N{EN DASH}"
 """What is shown in the place of an unknown value."""
 
 _TEN: Final = 10
+_SHORT_SECONDS: Final = 0.1
 _THOUSAND: Final = 1_000
 _MANY: Final = 100_000
 
@@ -162,6 +163,13 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
+def seconds_text(seconds: float) -> str:
+    """Format a duration: below 0.1 s in milliseconds."""
+    if not seconds:
+        return "0 s"
+    return f"{seconds * _THOUSAND:.1f} ms" if seconds < _SHORT_SECONDS else span(round(seconds * _THOUSAND))
+
+
 def figure(value: float | None, unit: str) -> Markup:
     """Format a value with its unit, such as ``1,512 /s``, ``97.3 %``, ``1.4 s``."""
     if value is None:
@@ -169,7 +177,7 @@ def figure(value: float | None, unit: str) -> Markup:
     if unit == "share":
         text, after = percentage(value).removesuffix("%"), "%"
     elif unit == "seconds":
-        text, _, after = span(max(1, round(value * _THOUSAND))).partition(" ") if value else ("0", "", "s")
+        text, _, after = seconds_text(value).partition(" ")
     else:
         text, after = number(value), "/s" if unit.endswith("/s") else ""
     return Markup('<span class="value">{}</span><span class="unit">{}</span>').format(text, after)
@@ -180,7 +188,7 @@ def axis_text(top: float, unit: str) -> str:
     if unit == "share":
         return "100%"
     if unit == "seconds":
-        return span(max(1, round(top * _THOUSAND)))
+        return seconds_text(top)
     return number(top) + ("/s" if unit.endswith("/s") else "")
 
 

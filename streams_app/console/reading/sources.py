@@ -205,7 +205,7 @@ class Sources:
             at_ms, before = self._last.get(key, (0, None))
             if before is not None and self.clock.monotonic_ms() - at_ms < STALE_MS:
                 return cast(T, before)
-            why = f"no answer within {seconds:g} s"
+            why = f"no answer within {seconds:g} s, the question goes on"
         except StreamsAppError as error:
             why = str(error)
         except Exception as error:  # any error of a part is shown in its place, and the rest of the page stays

@@ -41,7 +41,7 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const number = (value) => value >= 10 || value === Math.round(value) ? Math.round(value).toLocaleString("en") : value.toPrecision(2)
 const units = {
   share: (value) => `${(100 * value).toFixed(1)}%`,
-  seconds: (value) => value ? span(value * 1000) : "0 s",
+  seconds: (value) => !value ? "0 s" : value < 0.1 ? `${(value * 1000).toFixed(1)} ms` : span(value * 1000),
 }
 const shown = (value, unit) => value == null ? "" : units[unit]?.(value) ?? `${number(value)}${unit.endsWith("/s") ? " /s" : ""}`
 

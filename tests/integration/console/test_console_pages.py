@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from yarl import URL
 
+from streams_app.console.pages.registry import PAGES
 from streams_app.embedded.ports import free_port
 from streams_app.folding.core.event import FoldEvent
 from streams_app.settings import Settings
@@ -152,13 +153,7 @@ async def test_each_page_is_json_by_accept_header_and_described_by_openapi(setti
         document = await console.json("/openapi.json")
 
     assert ("application/json", app_id_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
-    assert {
-        "/overview.json",
-        "/folds/{fold}.json",
-        "/folds/{fold}/group.json",
-        "/folds/{fold}/record.json",
-        "/topics/{topic}.json",
-    } == set(document["paths"])
+    assert {page.json_path for page in PAGES} == set(document["paths"])
     assert "Overview" in document["components"]["schemas"]
 
 
@@ -350,3 +345,43 @@ async def test_record_is_shown_with_its_events(app: Place, settings: Settings) -
     assert (fold_id, 1, ["likes"]) == tuple(page["found"]["about"][name] for name in ("fold_id", "events", "changed"))
     assert [(0, ["likes"])] == [(one["offset"], one["changed"]) for one in page["events"]["rows"]]
     assert (None, True) == (unknown["found"]["record"], unknown["found"]["is_whole"])
+
+
+CATALOGUE = """
+import msgspec
+from streams_app import Catalogue, Event, Received, subscriber
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id", topic="TOPIC")
+
+@subscriber(paid, idempotent="yes", description="Hands the <parcel> over.")
+async def ship(event: Received[Paid]) -> None:
+    pass
+
+catalogue = Catalogue(events=(paid,), subscribers=(ship,))
+"""
+
+
+async def test_subscriber_is_shown_and_what_became_of_an_event(
+    app: Place, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = app.names.topic("paid")
+    await create_topics(app.bootstrap, [topic, f"{topic}.ship.dead"], partitions=1)
+    module = f"console_events_{app.names.app_id.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(CATALOGUE.replace("TOPIC", topic))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    declared = Settings.model_validate({**dict(settings), "events": {"catalogue": f"{module}:catalogue"}})
+    async with running_console(declared) as console:
+        page = await console.json("/subscribers/ship.json?event=o-1")
+        status, text, _ = await console.get("/subscribers/ship")
+        overview = await console.json("/overview.json")
+        unknown = (await console.get("/subscribers/another"))[0]
+    async with running_console(with_console(declared, hide_values=True)) as console:
+        hidden = await console.json("/subscribers/ship.json?event=o-1")
+
+    assert "No unfinished event of subscriber ship has the id or key o-1" in page["answer"]["paragraphs"][0]["verdict"]
+    assert (200, 404, True) == (status, unknown, "Hands the &lt;parcel&gt; over." in text)
+    assert [topic] == [root["node"]["name"] for root in overview["picture"] if root["branches"][0]["node"]["name"] == "ship"]
+    assert (None, "", False) == (hidden["answer"], hidden["asked"], hidden["may_ask"])

@@ -59,10 +59,13 @@ def test_numbers_are_short(value: float | None, text: str) -> None:
 
 
 def test_values_have_their_unit() -> None:
-    texts = [str(figure(value, unit)) for value, unit in ((0.973, "share"), (1.44, "seconds"), (0, "seconds"), (12, "events/s"))]
+    texts = [
+        str(figure(value, unit))
+        for value, unit in ((0.973, "share"), (1.44, "seconds"), (0, "seconds"), (0.0123, "seconds"), (12, "events/s"))
+    ]
 
-    assert [">97.3<", ">1.4<", ">0<", ">12<"] == [text[text.index(">") : text.index("</") + 1] for text in texts]
-    assert ["%", "s", "s", "/s"] == [text.removesuffix("</span>").rpartition(">")[2] for text in texts]
+    assert [">97.3<", ">1.4<", ">0<", ">12.3<", ">12<"] == [text[text.index(">") : text.index("</") + 1] for text in texts]
+    assert ["%", "s", "s", "ms", "/s"] == [text.removesuffix("</span>").rpartition(">")[2] for text in texts]
 
 
 def test_times_are_in_utc_and_exact_for_javascript() -> None:

@@ -1,0 +1,165 @@
+"""The page of a subscriber: how it is, its last time, and what became of one event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from streams_app.checking.facts import Declarations
+from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, Window, window_of
+from streams_app.console.pages.overview import DISABLED, problems_of, subscriber_path, subscriber_state
+from streams_app.console.pages.rendering import render
+from streams_app.console.pages.topic import topic_path
+from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.history import History
+from streams_app.console.reading.samples import Samples
+from streams_app.console.reading.sources import Missing, Sources
+from streams_app.operations.event_text import event_sentences
+from streams_app.operations.explain_event import SearchScope, explain_event
+
+SEARCHED: Final = 50_000
+"""Maximum number of offsets that are searched for an event."""
+
+SINCE_MS: Final = 3_600_000
+"""Time back from which finished events are searched, too."""
+
+
+class SubscriberRule(msgspec.Struct, frozen=True):
+    """A part of the declaration."""
+
+    what: str
+    text: str
+    link: str = ""
+
+
+class EventFact(msgspec.Struct, frozen=True):
+    """A labelled line of ``events explain``."""
+
+    label: str
+    text: str
+
+
+class EventParagraph(msgspec.Struct, frozen=True):
+    """What ``events explain`` says of an event."""
+
+    verdict: str
+    facts: list[EventFact]
+
+
+class EventAnswer(msgspec.Struct, frozen=True, tag="found"):
+    """What became of the event that was asked for."""
+
+    paragraphs: list[EventParagraph]
+
+
+class SubscriberPage(msgspec.Struct, frozen=True):
+    """The model of the page.
+
+    Attributes:
+        asked: Id, position or record key that was asked for; empty if none was, or if values are hidden.
+        answer: What is known of it; None if nothing was asked.
+    """
+
+    name: str
+    path: str
+    state: State
+    word: str
+    problems: list[Problem]
+    definition: list[SubscriberRule]
+    charts: list[Chart]
+    may_ask: bool
+    asked: str
+    answer: EventAnswer | Missing | None
+    missing: list[Missing]
+    now_ms: int
+
+
+def html(model: SubscriberPage) -> str:
+    """Render the page."""
+    return render("subscriber.html", model=model)
+
+
+async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> SubscriberPage:
+    """Collect the page from the workers and the history; for an event, from Kafka and Redis."""
+    known = {one.subscriber.name: one for one in declarations.workload.subscriptions}
+    one = known[asked.named("subscriber", known, "subscriber")]
+    name, may_ask = one.subscriber.name, not sources.settings.console.hide_values
+    which = asked.text("event") if may_ask else ""
+    workers = await sources.part("the workers", "workers-part", sources.workers)
+    states = () if isinstance(workers, Missing) else workers
+    now_ms = sources.clock.now_ms()
+    samples = [worker.samples for worker in states if not worker.fault]
+    rate = sources.history.rate_now("subscriber_finished_total", now_ms, {"subscriber": name})
+    state, word = subscriber_state(name, samples, rate) if one.subscriber.is_enabled else DISABLED
+    links = (subscriber_path(name), "/#workers", topic_path(one.dead_letters))
+    problems = [problem for problem in problems_of(declarations, states, sources.history, now_ms) if problem.link in links]
+    definition = [
+        SubscriberRule("does", one.subscriber.description), SubscriberRule("reads", one.topic, topic_path(one.topic)),
+        SubscriberRule("may run twice", {"yes": "yes", "no": "no", "unknown": "deduplicated"}[one.subscriber.idempotent]),
+        SubscriberRule("rejects to", one.dead_letters, topic_path(one.dead_letters)),
+    ]  # fmt: skip
+
+    async def explained() -> EventAnswer:
+        scope = SearchScope(sources.clock.now_ms() - SINCE_MS, SEARCHED)
+        found = await explain_event(sources.settings, one, which, sources.clock, scope)
+        return EventAnswer(
+            [
+                EventParagraph(verdict, [EventFact(label, text) for label, text in facts.items() if text])
+                for verdict, facts in event_sentences(found)
+            ]
+        )
+
+    answer = await sources.redis_part("the event", ("event", name, which), explained) if which else None
+    return SubscriberPage(
+        name, subscriber_path(name), state, word, problems, definition,
+        list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
+        [workers] if isinstance(workers, Missing) else [], now_ms,
+    )  # fmt: skip
+
+
+def charts_of_subscriber(name: str, history: History, workers: Sequence[Samples], now_ms: int) -> Iterator[Chart]:
+    """Yield the charts of the last time."""
+    of, window = {"subscriber": name}, window_of(history, now_ms)
+    finished = _rates(history, "subscriber_finished_total", now_ms, of, window)
+    yield _chart("finished", "Finished", "events/s", "Zero while events wait: see the reasons at the top.",
+                 history.rate_now("subscriber_finished_total", now_ms, of), finished, window)  # fmt: skip
+    seconds = _rates(history, "subscriber_handler_seconds_sum", now_ms, of, window)
+    calls = _rates(history, "subscriber_handler_seconds_count", now_ms, of, window)
+    means = [None if total is None or not count else total / count for total, count in zip(seconds, calls, strict=True)]
+    yield _chart("duration", "Duration of a call", "seconds", "Near the timeout: the dependency of the function is slow.",
+                 next((mean for mean in reversed(means) if mean is not None), None), means, window)  # fmt: skip
+    for key, title, unit, metric, how, hint in _GAUGES:
+        points = history.gauge(metric, now_ms, of, how=how, slots=window.slots, step=window.step)
+        found = [value for samples in workers if (value := samples.total(metric, **of)) is not None]
+        now = (sum(found) if how == "sum" else max(found)) if found else None
+        yield _chart(key, title, unit, hint, now, list(points), window)
+    dead = _rates(history, "subscriber_dead_letters_total", now_ms, of, window)
+    yield _chart("dead", "Dead letters", "events/s", "Above 0: their topic has reason and trace.",
+                 history.rate_now("subscriber_dead_letters_total", now_ms, of), dead, window)  # fmt: skip
+
+
+_GAUGES: Final[tuple[tuple[str, str, Unit, str, Literal["sum", "max"], str], ...]] = (
+    ("running", "Running now", "events", "subscriber_running_events", "sum", "At the concurrency: all slots are in use."),
+    ("retrying", "To retry", "events", "subscriber_retrying_events", "sum", "Many: attempts fail."),
+    ("waiting", "Waiting", "events", "subscriber_waiting_events", "sum", "Rising: more workers, or a faster function."),
+    (
+        "oldest",
+        "Oldest waiting",
+        "seconds",
+        "subscriber_oldest_waiting_seconds",
+        "max",
+        "Rises alone: back-pressure or suspension.",
+    ),
+)
+
+
+def _chart(
+    key: str, title: str, unit: Unit, hint: str, now: float | None, points: list[float | None], window: Window
+) -> Chart:  # fmt: skip
+    return Chart(key, title, unit, [Series(title, points)], window.from_ms, window.step_ms, now, hint)
+
+
+def _rates(history: History, name: str, now_ms: int, of: dict[str, str], window: Window) -> list[float | None]:
+    return list(history.rate(name, now_ms, of, slots=window.slots, step=window.step))
