@@ -162,7 +162,7 @@ class Sources:
         self._redis = asyncio.Semaphore(REDIS_AT_ONCE)
         self._failing: dict[Hashable, int] = {}
         self._last: dict[Hashable, tuple[int, object]] = {}
-        self._part_seconds = PART_SECONDS
+        self.part_seconds = PART_SECONDS
         self._away: dict[str, int] = {}
 
     async def close(self) -> None:
@@ -171,7 +171,7 @@ class Sources:
     def patient(self) -> Sources:
         """Return the same sources, which wait longer for a part."""
         found = copy(self)
-        found._part_seconds = JSON_SECONDS
+        found.part_seconds = JSON_SECONDS
         return found
 
     async def keep_history(self) -> None:
@@ -197,7 +197,7 @@ class Sources:
             what: Name of the part for readers, such as "the open groups".
             key: Identifies the question among all pages.
         """
-        seconds = FAILING_SECONDS if key in self._failing else self._part_seconds
+        seconds = FAILING_SECONDS if key in self._failing else self.part_seconds
         try:
             async with asyncio.timeout(seconds):
                 found = await self.shared.get(key, ask)

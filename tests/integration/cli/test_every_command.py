@@ -89,7 +89,7 @@ OF_ALL: Final[dict[str, list[list[str]]]] = {
 EVENT: Final = b'{"account_id":"anna","metrics":{"likes":1},"status":"open","wait":"1m"}'
 """An event in the source topic; folds of other formats reject it."""
 
-RUNNING: Final = {"worker", "demo", "live serve"}
+RUNNING: Final = {"worker", "demo", "live serve", "console"}
 """Commands that run until a signal ends them; they have tests of their own."""
 
 ENDS: Final = {0, 1, 3, 75}

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from streams_app.folding.core import names
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.native_chunks import NativeChunkCutter
@@ -17,6 +18,13 @@ from streams_app.folding.reading.fast import ColumnarReader, FastReader
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.native import EventColumns, NativeCore
 from tests.helpers.folding.native import FOLDS, LIMITS, batch, difference, normal, outcome, required_core
+
+
+@pytest.fixture(autouse=True)
+def _no_name_has_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first 256 names of a process have a bit in the native core, and other tests of this process have read names, too."""
+    for table in ("_bits", "_in_order", "_of_mask"):
+        monkeypatch.setattr(names, table, type(getattr(names, table))())
 
 
 @pytest.mark.parametrize("seed", range(40))
