@@ -206,7 +206,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Skips a string with simple escapes; `\u` is left to Python, as it may be half of a surrogate pair.
+    /// Skips a string. Escaped surrogates are left to Python.
     fn skip_string(&mut self) -> Option<()> {
         self.expect(b'"')?;
         loop {
@@ -219,9 +219,19 @@ impl<'a> Json<'a> {
                 b'\\' if matches!(self.bytes.get(self.at + 1)?, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
                     self.at += 2;
                 }
+                b'\\' if self.is_scalar_escape() => self.at += 6,
                 _ => return None,
             }
         }
+    }
+
+    /// Returns whether `\u` and four hexadecimal digits follow that are no half of a surrogate pair.
+    fn is_scalar_escape(&self) -> bool {
+        let digits = match self.bytes.get(self.at + 1..self.at + 6) {
+            Some([b'u', digits @ ..]) if digits.iter().all(u8::is_ascii_hexdigit) => digits,
+            _ => return false,
+        };
+        !(matches!(digits[0], b'd' | b'D') && digits[1].to_ascii_lowercase() >= b'8')
     }
 
     fn skip_word(&mut self, word: &[u8]) -> Option<()> {
@@ -275,7 +285,7 @@ mod tests {
     fn usual_events_are_read() {
         for value in [
             r#"{"id":"a","m":{"likes":1,"shares":[{},{"x":-0.5e+7}]}}"#,
-            " {\t\"x\" : \"\\n\\\"\" , \"m\" : [ \"likes\" , \"shares\" ] ,\r\n\"id\":\"é\" } ",
+            " {\t\"x\" : \"\\n\\\"\\u00e9\\uD7FF\\ue000\" , \"m\" : [ \"likes\" , \"shares\" ] ,\r\n\"id\":\"é\" } ",
         ] {
             assert_eq!(names(value), Some(2), "{value}");
         }

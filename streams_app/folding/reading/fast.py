@@ -31,6 +31,9 @@ from streams_app.settings import Limits
 
 logger = logging.getLogger(__name__)
 
+FEW_UNUSUAL: Final = 64
+"""If more events of a range than this are unusual, and more than an eighth, Python reads all: crossings cost more than events."""
+
 KNOWN_GROUPS_MAX: Final = 20_000
 """Maximum number of groups whose key is cached; most events belong to few groups."""
 
@@ -227,9 +230,9 @@ class ColumnarReader(FastReader):
         """Read a range by the native core; return None, and no faults, if Python must read the whole range."""
         found, by_python, left = self._core.EventColumns(records), RangeFaults(), 0
         while (at := self._advance(found)) is not None:
-            if at < 0:
-                return None
             left += 1
+            if at < 0 or (left > FEW_UNUSUAL and left * 8 > at):
+                return None
             for event in super().events(records[at : at + 1], None, by_python):
                 offset, timestamp_ms, group, names = event[:4]
                 mask = names if isinstance(names, int) else mask_of(names)

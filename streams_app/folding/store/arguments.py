@@ -7,6 +7,7 @@ the group that the run opens.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +18,9 @@ from streams_app.folding.core.names import packed_names_of_mask, size_of
 from streams_app.folding.core.native_chunks import NativeGroups
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.codec import flatten_sessions, pack_run, pack_session
-from streams_app.native import ColumnPacker, loaded
+from streams_app.native import NATIVE_ERROR, ColumnPacker, loaded
+
+logger = logging.getLogger(__name__)
 
 MAX_PARTS: Final = 16_000
 """A script call gets no further group once its runs have this many parts, such as names: the script unpacks all of them first."""
@@ -123,9 +126,13 @@ class GroupPacker:
                 self.epoch, bounds.quiet_ms, bounds.hold_ms, bounds.max_events, min(bounds.max_changed, 2**31),
                 self._may_send_sessions, self.partitions,
             )  # fmt: skip
-        packed.count, values, sealed = self._native.pack(
-            groups.columns, members[0], len(members), clock_ms, silent_from_ms, packed_names_of_mask
-        )
+        try:
+            packed.count, values, sealed = self._native.pack(
+                groups.columns, members[0], len(members), clock_ms, silent_from_ms, packed_names_of_mask
+            )
+        except NATIVE_ERROR:
+            logger.exception("native core failed, groups are packed by Python")
+            return self._by_python(groups, members, clock_ms, silent_from_ms, {})
         packed.packed, packed.sealed = PackedArgument(values), [tuple.__new__(SealedGroup, fields) for fields in sealed]
         return packed
 

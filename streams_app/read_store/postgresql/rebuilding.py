@@ -62,6 +62,7 @@ class PostgresRebuilding:
     async def prepare(self) -> list[str]:
         """If the columns of the current tables do not fit the settings, the new tables have the columns of the settings."""
         check_table_names(self._declared, await self._pool.call(self._named))
+        await self._pool.call(self._require_droppable)
         found = await self._pool.call_long(self._drop_left)
         try:
             is_there = await self._pool.call(self._make_alike)
@@ -96,6 +97,25 @@ class PostgresRebuilding:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    async def _require_droppable(self, connection: Connection) -> None:
+        """Reject a rebuild whose switch could not remove the tables of the rebuild before: other objects depend on them.
+
+        This is the case if the columns had changed, because views then stay with the former table.
+        """
+        for part in PARTS:
+            former = f"{self._table}{FORMER_SUFFIX}{part}"
+            attempt = connection.transaction()
+            await attempt.start()
+            try:
+                await connection.execute(f"DROP TABLE IF EXISTS {quoted(former)}")
+            except asyncpg.DependentObjectsStillExistError as error:
+                fault = (
+                    f"{former}, the copy of the rebuild before, cannot be replaced: drop what depends on it first: {error.detail}"
+                )
+                raise ConfigurationError([f"{self._declared.section}.table: {fault}"]) from error
+            finally:
+                await attempt.rollback()
 
     async def _drop_left(self, connection: Connection) -> list[str]:
         await connection.fetchval(LOCK, self._table)

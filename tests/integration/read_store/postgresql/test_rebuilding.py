@@ -80,3 +80,15 @@ async def test_row_that_a_constraint_requires_stops_the_rebuild_and_nothing_is_c
     assert '"folded_values_fold_fkey"' in ran.err
     assert [] == await compared.rows("SELECT * FROM folded_values")
     assert None is await compared.rows_or_none("SELECT * FROM folded_values_old")
+
+
+async def test_object_that_depends_on_the_former_table_is_named_before_anything_is_read(compared: Compared) -> None:
+    await compared.execute("CREATE VIEW shown AS SELECT * FROM folded_values")
+    compared.configure('shape = "groups"\ncolumns = ["likes"]\n')
+    first, second = compared.run("rebuild"), compared.run("rebuild")
+    await compared.execute("DROP VIEW shown")
+    third = compared.run("rebuild")
+
+    assert (0, 1, 0) == (first.code, second.code, third.code), (first, second, third)
+    assert "folded_values_old, the copy of the rebuild before, cannot be replaced: drop what depends on it first" in second.err
+    assert "view shown depends on table folded_values_old" in second.err

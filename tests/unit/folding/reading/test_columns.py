@@ -8,16 +8,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streams_app.folding.core import names
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.native_chunks import NativeChunkCutter
 from streams_app.folding.core.shard_clock import RangeTime
+from streams_app.folding.reading import fast
 from streams_app.folding.reading.fast import ColumnarReader, FastReader
 from streams_app.folding.reading.reader import RangeFaults
-from streams_app.native import EventColumns, NativeCore
-from tests.helpers.folding.native import FOLDS, LIMITS, batch, difference, normal, outcome, required_core
+from streams_app.folding.store.arguments import GroupPacker
+from streams_app.native import ColumnPacker, EventColumns, NativeCore
+from tests.helpers.folding.native import FOLDS, LIMITS, arguments, batch, difference, normal, outcome, required_core
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +30,12 @@ def _no_name_has_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(names, table, type(getattr(names, table))())
 
 
+@pytest.fixture
+def _any_number_may_be_unusual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "FEW_UNUSUAL", 1_000_000)
+
+
+@pytest.mark.usefixtures("_any_number_may_be_unusual")
 @pytest.mark.parametrize("seed", range(40))
 def test_native_core_reads_and_cuts_random_batches_as_python_does(seed: int) -> None:
     assert difference(random.Random(seed), required_core()) is None
@@ -60,6 +69,7 @@ def test_range_is_read_by_python_after_a_panic(caplog: pytest.LogCaptureFixture)
     assert ["native core failed, events are read by Python from now on fold=f"] == [line.getMessage() for line in caplog.records]
 
 
+@pytest.mark.usefixtures("_any_number_may_be_unusual")
 @pytest.mark.parametrize("calls", [0, 1, 2])
 def test_range_is_aggregated_by_python_after_a_panic(calls: int) -> None:
     fold, core, data = FOLDS[2], required_core(), batch(random.Random(1), 3_000)
@@ -73,3 +83,29 @@ def test_range_is_aggregated_by_python_after_a_panic(calls: int) -> None:
 
         assert normal(expected) == normal(cutter.next(RangeTime(10**13, None), 500))
     assert cutter.above == end
+
+
+@pytest.mark.usefixtures("_any_number_may_be_unusual")
+def test_groups_are_packed_by_python_after_a_panic() -> None:
+    fold, core, data = FOLDS[1], required_core(), batch(random.Random(1), 300)
+    records = core.Records.parse(data[:61], data[61:])
+    events = cast("EventColumns", ColumnarReader(fold, LIMITS, core).events(records, None, RangeFaults()))
+    bounds = Bounds.of(fold)
+    chunk = NativeChunkCutter(events, -1, records[-1].offset, bounds).next(RangeTime(10**13, None), 500)
+    expected = list(arguments(GroupPacker(bounds, b"epoc", 4, keeps_values=False), chunk))
+    faulty = GroupPacker(bounds, b"epoc", 4, keeps_values=False)
+    faulty._native = cast("ColumnPacker", Faulty(None, "pack"))
+
+    assert expected == list(arguments(faulty, chunk))
+
+
+def test_range_with_many_unusual_events_is_read_by_python_as_a_whole() -> None:
+    core = required_core()
+    builder = DefaultRecordBatchBuilder(2, 0, 0, 0, 0, 0, 1 << 30)
+    for offset in range(400):
+        builder.append(offset, 1_000, None, b'{"id":"\\u0061","m":{"likes":1}}', [])
+    data = bytes(builder.build())
+    records, faults = core.Records.parse(data[:61], data[61:]), RangeFaults()
+    events = list(ColumnarReader(FOLDS[0], LIMITS, core).events(records, None, faults))
+
+    assert (400, 0) == (len(events), faults.native)
