@@ -95,7 +95,7 @@ def rows(state: State, project: str, now_ms: int) -> str:
 
 def row(view: str, item: Mapping[str, Any], project: str, now_ms: int) -> str:
     """One item, with the form that takes it back."""
-    data = item["data"] or {}
+    data: Mapping[str, Any] = item["data"] or {}
     action, label = ("cancel", "Cancel") if view == "names" else ("unpublish", "Unpublish")
     about = data.get("name") if view == "names" else data.get("title")
     return (
