@@ -20,6 +20,7 @@ from streams_app.clock import Clock
 from streams_app.console.pages.overview import subscriber_path
 from streams_app.console.pages.registry import ConsolePage, openapi
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
+from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.sources import Sources
@@ -231,7 +232,7 @@ class ConsoleServer:
         async def answer(request: web.Request) -> web.StreamResponse:
             if as_json or wants_json(request):
                 return _json(await self._model(page, request, self._sources.patient()))
-            if wants_stream(request):
+            if wants_stream(request) and page.is_live:
                 return await self._stream(page, request)
             body = await self._main(page, request)
             shell = self._shell(request, page)
@@ -295,7 +296,8 @@ class ConsoleServer:
             json_path = page.json_path.format(**{name: quote(value, safe="") for name, value in names.items()}) + query
             title = page.title.format(**names)
         return Shell(
-            self._settings.app_id, title, request.path, request.path_qs, json_path, self._sections(), page is not None,
+            self._settings.app_id, title, request.path, request.path_qs, json_path, self._sections(),
+            page is not None and page.is_live,
             self._sessions is not None and page is not None, self._sources.clock.now_ms(),
         )  # fmt: skip
 
@@ -309,6 +311,7 @@ class ConsoleServer:
         found = [
             NavigationSection("", [NavigationLink("Overview", "/")]), NavigationSection("Folds", folds),
             NavigationSection("Subscribers", subscribers), NavigationSection("Topics", topics),
+            NavigationSection("Application", [NavigationLink("Settings", SETTINGS_PATH)]),
         ]  # fmt: skip
         return [section for section in found if section.entries]
 

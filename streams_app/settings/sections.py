@@ -47,7 +47,7 @@ class KafkaSettings(Section):
     """``OAUTHBEARER``: command, run without a shell, that prints the token or the JSON answer of an OAuth server."""
     sasl_oauth_token_provider: str | None = None
     """``OAUTHBEARER``: ``MODULE:NAME`` of a function that returns the token, or the token and its expiry in Unix milliseconds."""
-    sasl_oauth_extensions: dict[str, str] = Field(default={})
+    sasl_oauth_extensions: dict[str, str] = Field(default={}, repr=False)
     """``OAUTHBEARER``: SASL extensions to send, as ``{ logicalCluster = "lkc-1" }``."""
     ssl_cafile: Path | None = None
     """Trusted certificate authorities; none: those of the system."""

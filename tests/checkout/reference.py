@@ -6,16 +6,14 @@ table is between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``;
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
 import textwrap
-import typing
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from pydantic import BaseModel
@@ -29,19 +27,12 @@ from streams_app.folding.store.replies import CAUSES
 from streams_app.health.metric_table import METRICS
 from streams_app.reasons import REASONS
 from streams_app.settings import Settings
+from streams_app.settings.described import DERIVED, descriptions, models_in
 from tests.checkout import rooms
 
 ROOT: Final = Path(__file__).parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference.md"
 RECORD_SCHEMA: Final = ROOT / "streams_app" / "folded-record.schema.json"
-DERIVED: Final = {
-    "folds.<name>.output": '`"<source>.<name>"`',
-    "folds.<name>.dead_letters": '`"<source>.dead"`',
-    "read_stores.<name>.dead_letters": '`"<app_id>.read-store.<name>.dead"`',
-    "live.<name>.dead_letters": '`"<app_id>.live.dead"`',
-}
-"""Defaults that are derived from other settings."""
-
 SHARED: Final = ("config", "app")
 """Options of nearly every command, which are described once."""
 
@@ -101,25 +92,6 @@ def command_sections() -> str:
 # Settings
 
 
-def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstring below each field. Pydantic can read it, too, but would do so at every import."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
-                found[name] = " ".join(docstring.split()).replace("``", "`")
-    return found
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models in the type of a field: ``tuple[Fold, ...]``, ``ReadStoreSettings | None``."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models(part)]
-
-
 def _default(field: FieldInfo) -> str:
     value = field.default
     if value is PydanticUndefined:
@@ -145,13 +117,13 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
     Raises:
         KeyError: A setting has no description.
     """
-    docstrings = _docstrings(model)
+    docstrings = descriptions(model)
     for key, field in model.model_fields.items():
-        if inner := _models(field.annotation):
+        if inner := models_in(field.annotation):
             yield from settings(inner[0], f"{prefix}{key}.<name>." if "tuple" in str(field.annotation) else f"{prefix}{key}.")
         elif not (prefix.endswith("<name>.") and key == "name"):
             name = prefix + key
-            yield f"`{name}`", DERIVED.get(name, _default(field)), docstrings[key]
+            yield f"`{name}`", f'`"{DERIVED[name]}"`' if name in DERIVED else _default(field), docstrings[key]
 
 
 # The file

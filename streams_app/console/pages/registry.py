@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview, record, subscriber, topic
+from streams_app.console.pages import fold, group, overview, record, settings, subscriber, topic
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -30,6 +30,7 @@ class ConsolePage(NamedTuple):
         json_path: The path of the same as JSON.
         title: Its title, with the names of its parameters in braces.
         what: What it shows, for the OpenAPI document.
+        is_live: Whether an open page is sent anew when it changes.
     """
 
     path: str
@@ -40,6 +41,7 @@ class ConsolePage(NamedTuple):
     model: type[msgspec.Struct]
     collect: Callable[[Sources, Declarations, Asked], Awaitable[Any]]
     parameters: tuple[Parameter, ...] = ()
+    is_live: bool = True
 
 
 async def _overview(sources: Sources, declarations: Declarations, _: Asked) -> overview.Overview:
@@ -78,6 +80,12 @@ PAGES: Final = (
         "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,
         topic.TopicPage, topic.collect,
         (Parameter("key", "only records with this key"), Parameter("partition", "only records of this partition")),
+    ),
+    ConsolePage(
+        settings.SETTINGS_PATH, "/settings.json", "Settings",
+        "All settings as they are in force, without secrets, and the findings of `streams-app check`.",
+        settings.html, settings.SettingsPage, settings.collect,
+        (Parameter("check", "`run`: run the checks, too"),), is_live=False,
     ),
 )  # fmt: skip
 
