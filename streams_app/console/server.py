@@ -17,19 +17,16 @@ from aiohttp import web
 
 from streams_app.checking.facts import Declarations
 from streams_app.clock import Clock
-from streams_app.console.pages.overview import subscriber_path
 from streams_app.console.pages.registry import ConsolePage, openapi
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
-from streams_app.console.pages.settings import SETTINGS_PATH
-from streams_app.console.pages.topic import topic_path
-from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.pages.search import pages_of
+from streams_app.console.reading.asking import Asked, OtherPage, PageError
 from streams_app.console.reading.sources import Sources
 from streams_app.errors import StreamsAppError
 from streams_app.exact_json import encode
 from streams_app.health.http_addresses import is_allowed_authority
 from streams_app.health.http_connections import Connections
 from streams_app.health.http_errors import UnexpectedErrors
-from streams_app.requirements.components import topics_of
 from streams_app.settings import Settings
 
 COOKIE: Final = "streams_app_console"
@@ -110,6 +107,9 @@ FILES: Final = {
 }  # fmt: skip
 """Files that are served to browsers, with their types."""
 
+SECTIONS: Final = {"page": "", "fold": "Folds", "subscriber": "Subscribers", "topic": "Topics"}
+"""Heading of the navigation for each kind of page."""
+
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -180,6 +180,8 @@ class ConsoleServer:
             response = await handler(request)
         except PageError as error:
             response = self._error(request, error.status, str(error))
+        except OtherPage as answer:
+            response = web.Response(status=303, headers={"Location": answer.link})
         except web.HTTPException as error:
             if error.status < web.HTTPBadRequest.status_code:
                 response = web.Response(status=error.status, headers=error.headers)
@@ -292,7 +294,8 @@ class ConsoleServer:
     def _shell(self, request: web.Request, page: ConsolePage | None = None, title: str = "") -> Shell:
         json_path, names = "", dict(request.match_info)
         if page is not None:
-            query = f"?{request.query_string}" if request.query_string else ""
+            raw = request.rel_url.raw_query_string  # the other one is decoded: an & of a key would end its parameter
+            query = f"?{raw}" if raw else ""
             json_path = page.json_path.format(**{name: quote(value, safe="") for name, value in names.items()}) + query
             title = page.title.format(**names)
         return Shell(
@@ -302,18 +305,10 @@ class ConsoleServer:
         )  # fmt: skip
 
     def _sections(self) -> list[NavigationSection]:
-        folds = [NavigationLink(fold.name, f"/folds/{quote(fold.name, safe='')}") for fold in self._settings.folds]
-        subscribers = [
-            NavigationLink(one.subscriber.name, subscriber_path(one.subscriber.name))
-            for one in self._declarations.workload.subscriptions
-        ]
-        topics = [NavigationLink(topic.name, topic_path(topic.name)) for topic in topics_of(self._declarations.workload)]
-        found = [
-            NavigationSection("", [NavigationLink("Overview", "/")]), NavigationSection("Folds", folds),
-            NavigationSection("Subscribers", subscribers), NavigationSection("Topics", topics),
-            NavigationSection("Application", [NavigationLink("Settings", SETTINGS_PATH)]),
-        ]  # fmt: skip
-        return [section for section in found if section.entries]
+        found: dict[str, list[NavigationLink]] = {}
+        for page in pages_of(self._declarations):
+            found.setdefault(SECTIONS[page.kind], []).append(NavigationLink(page.name, page.link))
+        return [NavigationSection(title, entries) for title, entries in found.items()]
 
     def _error(self, request: web.Request, status: int, text: str) -> web.Response:
         if wants_json(request) or wants_stream(request) or request.path.endswith(".json"):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from streams_app.codec import canonical_bytes, member_of
+from streams_app.codec import canonical_bytes, keys_typed, member_of
 from streams_app.errors import BadEventError, UnknownFoldError, check_state_format
 from streams_app.fold import Fold
 from streams_app.folding.core.record import SealedGroup
@@ -185,6 +185,17 @@ async def stored_shards(redis: Redis, settings: Settings, fold: str | None) -> l
         if fold is None or declared.name == fold:
             stored += await _stored_shards(redis, settings.app_id, declared)
     return stored
+
+
+async def folds_with_open(settings: Settings, group: str) -> list[str]:
+    """Return the names of the folds in which a group is open, by its key as typed, see :func:`.keys_typed`."""
+    found: dict[str, None] = {}
+    async with redis_of(settings) as redis:
+        for shard in await stored_shards(redis, settings, None):
+            for member in keys_typed(group):
+                if shard.fold.name not in found and await redis.zscore(shard.keys.due, member) is not None:
+                    found[shard.fold.name] = None
+    return list(found)
 
 
 async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredShard]:

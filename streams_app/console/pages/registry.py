@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview, record, settings, subscriber, topic
+from streams_app.console.pages import fold, group, overview, record, search, settings, subscriber, topic
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -86,6 +86,11 @@ PAGES: Final = (
         "All settings as they are in force, without secrets, and the findings of `streams-app check`.",
         settings.html, settings.SettingsPage, settings.collect,
         (Parameter("check", "`run`: run the checks, too"),), is_live=False,
+    ),
+    ConsolePage(
+        "/search", "/search.json", "Search", "What a text names: pages, settings, open groups, events, records.",
+        search.html, search.SearchPage, search.collect,
+        (Parameter("q", "a name, a group key, the id of an event or of a folded record"),), is_live=False,
     ),
 )  # fmt: skip
 

@@ -21,6 +21,14 @@ class PageError(Exception):
         self.status = status
 
 
+class OtherPage(Exception):  # an answer, no error
+    """What was asked for has a page of its own, to which a browser is sent."""
+
+    def __init__(self, link: str) -> None:
+        super().__init__(link)
+        self.link = link
+
+
 class Asked:
     """The parameters of a request: those in its path and in its query."""
 

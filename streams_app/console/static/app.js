@@ -124,5 +124,13 @@ document.addEventListener("htmx:sse:after:connection", () => say("● live", fal
 document.addEventListener("htmx:sse:after:message", () => { say("● live", false); refresh() })
 document.addEventListener("htmx:sse:error", () => say("■ not connected, trying again", true))
 document.addEventListener("htmx:sse:close", () => say("○ not live: load the page again", true))
+const isField = (one) => one.isContentEditable || /^(input|textarea|select)$/i.test(one.tagName)
+document.addEventListener("keydown", (event) => {
+  const isShort = event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !isField(event.target)
+  if (!isShort && !((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k")) return
+  event.preventDefault()
+  document.querySelector("#search").focus()
+  document.querySelector("#search").select()
+})
 document.addEventListener("DOMContentLoaded", refresh)
 setInterval(countDown, 100)
