@@ -146,7 +146,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     rate = sources.history.rate_now("events_folded_total", now_ms, {"fold": fold.name})
     state, word = fold_state(fold, [worker.samples for worker in answering], rate)
     link = fold_path(fold.name)
-    links = (link, "/#workers", topic_path(fold.dead_letters))
+    links = (link, "/workers", topic_path(fold.dead_letters))
     problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in links]
     key = ("groups", fold.name, sort, page)
     groups = await sources.redis_part("the open groups", key, lambda: _groups(sources, fold, sort, page))

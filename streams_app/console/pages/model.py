@@ -16,7 +16,7 @@ State = Literal["ok", "idle", "attention", "trouble", "unknown"]
 WINDOWS: Final = ((60, 1), (180, 3), (SLOTS, 12))
 """Lengths of charts in slots of the history, each with the slots in one of its 60 points: 5 minutes, 15 minutes, an hour."""
 
-Unit = Literal["events/s", "records/s", "groups", "events", "seconds", "share", "records", "entries/s", "values/s"]
+Unit = Literal["events/s", "records/s", "groups", "events", "seconds", "share", "records", "entries/s", "values/s", "bytes"]
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -155,18 +155,18 @@ def problems_of(
     answering = [worker for worker in workers if not worker.fault]
     if workers and not answering:
         what = "No worker answers: nothing is folded" if declarations.settings.folds else "No worker answers"
-        yield Problem("critical", what, "/#workers", "NoWorker")
+        yield Problem("critical", what, "/workers", "NoWorker")
     elif not workers:
         yield Problem("critical", "No worker is named: http.port is 0, so console.workers must say where workers are", "")
     for worker in workers:
         if worker.fault:
-            yield Problem("critical", f"The worker at {worker.url} {worker.fault}", "/#workers", "WorkerDown")
+            yield Problem("critical", f"The worker at {worker.url} {worker.fault}", "/workers", "WorkerDown")
         elif not worker.health.is_ready:
             reasons = worker.health.reasons or (worker.health.fault or "it does not say why",)
-            yield from (Problem("critical", f"The worker at {worker.url} is not ready: {why}", "/#workers", "WorkerNotReady")
+            yield from (Problem("critical", f"The worker at {worker.url} is not ready: {why}", "/workers", "WorkerNotReady")
                         for why in reasons)  # fmt: skip
     for remark in dict.fromkeys(remark for worker in answering for remark in worker.health.remarks):
-        yield Problem("warning", _sentence(remark), "/#workers")
+        yield Problem("warning", _sentence(remark), "/workers")
     yield from _away(answering)
     for alert in alerts_of(Facts(history, [worker.samples for worker in answering], now_ms)):
         yield Problem(alert.severity, alert.text, link_of(alert, declarations), alert.rule)
@@ -178,10 +178,10 @@ def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:
             if not is_up:
                 name = {"kafka": "Kafka", "redis": "Redis"}.get(component, component.replace("read_store.", "The read store "))
                 alert = "ReadStoreAway" if component.startswith("read_store.") else ""
-                yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/#workers", alert)
+                yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/workers", alert)
         for cause, is_refusing in worker.samples.by("redis_refuses_writes", "cause").items():
             if is_refusing:
-                yield Problem("critical", f"Redis answers and refuses writes: {cause}", "/#workers", "RedisRefusesWrites")
+                yield Problem("critical", f"Redis answers and refuses writes: {cause}", "/workers", "RedisRefusesWrites")
 
 
 def _sentence(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview, record, search, settings, subscriber, topic
+from streams_app.console.pages import fold, group, overview, record, search, settings, subscriber, topic, workers
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -80,6 +80,10 @@ PAGES: Final = (
         "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,
         topic.TopicPage, topic.collect,
         (Parameter("key", "only records with this key"), Parameter("partition", "only records of this partition")),
+    ),
+    ConsolePage(
+        workers.WORKERS_PATH, "/workers.json", "Workers", "How each worker is and since when, what it works on, and its last hour.",
+        workers.html, workers.WorkersPage, workers.collect,
     ),
     ConsolePage(
         settings.SETTINGS_PATH, "/settings.json", "Settings",

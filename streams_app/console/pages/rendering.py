@@ -178,6 +178,8 @@ def figure(value: float | None, unit: str) -> Markup:
         text, after = percentage(value).removesuffix("%"), "%"
     elif unit == "seconds":
         text, _, after = seconds_text(value).partition(" ")
+    elif unit == "bytes":
+        text, _, after = compact_size(int(value)).partition(" ")
     else:
         text, after = number(value), "/s" if unit.endswith("/s") else ""
     return Markup('<span class="value">{}</span><span class="unit">{}</span>').format(text, after)
@@ -189,6 +191,8 @@ def axis_text(top: float, unit: str) -> str:
         return "100%"
     if unit == "seconds":
         return seconds_text(top)
+    if unit == "bytes":
+        return compact_size(int(top))
     return number(top) + ("/s" if unit.endswith("/s") else "")
 
 

@@ -16,6 +16,7 @@ from streams_app.console.pages.overview import fold_path, subscriber_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path
+from streams_app.console.pages.workers import WORKERS_PATH
 from streams_app.console.reading.asking import Asked, OtherPage
 from streams_app.console.reading.sources import Missing, Sources
 from streams_app.errors import ConfigurationError
@@ -88,6 +89,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
 def pages_of(declarations: Declarations) -> Iterator[Hit]:
     """Yield everything that has a name and a page of its own, in the order of the navigation."""
     yield Hit("page", "Overview", "/")
+    yield Hit("page", "Workers", WORKERS_PATH)
     yield Hit("page", "Settings", SETTINGS_PATH)
     for fold in declarations.settings.folds:
         yield Hit("fold", fold.name, fold_path(fold.name))
@@ -105,9 +107,18 @@ def named(declarations: Declarations) -> Iterator[Hit]:
 
 
 def matching(text: str, known: Sequence[Hit]) -> list[Hit]:
-    """Return those whose name contains a text, in any case: first the same name, then those that begin with it."""
+    """Return those whose name contains a text, in any case: first the same name, then those that begin with it.
+
+    Of a setting, only the last name counts, unless the text has a point, because the names of folds are in those of all their
+    settings.
+    """
     wanted = text.casefold()
-    found = [one for one in known if wanted in one.name.casefold()]
+
+    def is_found(one: Hit) -> bool:
+        name = one.name.rpartition(".")[2] if one.kind == "setting" and "." not in wanted else one.name
+        return wanted in name.casefold()
+
+    found = [one for one in known if is_found(one)]
     return sorted(found, key=lambda one: (one.name.casefold() != wanted, not one.name.casefold().startswith(wanted)))
 
 

@@ -93,7 +93,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     samples = [worker.samples for worker in states if not worker.fault]
     rate = sources.history.rate_now("subscriber_finished_total", now_ms, {"subscriber": name})
     state, word = subscriber_state(name, samples, rate) if one.subscriber.is_enabled else DISABLED
-    links = (subscriber_path(name), "/#workers", topic_path(one.dead_letters))
+    links = (subscriber_path(name), "/workers", topic_path(one.dead_letters))
     problems = [problem for problem in problems_of(declarations, states, sources.history, now_ms) if problem.link in links]
     definition = [
         SubscriberRule("does", one.subscriber.description), SubscriberRule("reads", one.topic, topic_path(one.topic)),

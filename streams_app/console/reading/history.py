@@ -111,20 +111,28 @@ class History:
         how: Literal["sum", "max"] = "sum",
         slots: int = SLOTS,
         step: int = 1,
+        worker: str | None = None,
     ) -> Points:
-        """Return a gauge over the last slots, combined over workers and other labels; each point is the last of ``step`` slots."""
+        """Return a gauge over the last slots, combined over workers and other labels; each point is the last of ``step`` slots.
+
+        Args:
+            worker: Only this worker is read.
+        """
         ends = _ends(now_ms, slots, step)
-        columns = [[ring.at(values, end, step) for end in ends] for ring, values in self._of(name, labels)]
+        columns = [[ring.at(values, end, step) for end in ends] for ring, values in self._of(name, labels, worker)]
         rows = ([sample[1] for sample in row if sample is not None] for row in _rows(columns, len(ends)))
         return [(math.fsum(row) if how == "sum" else max(row)) if row else None for row in rows]
 
-    def rate(self, name: str, now_ms: int, labels: Mapping[str, str] = NO_LABELS, *, slots: int = SLOTS, step: int = 1) -> Points:
+    def rate(
+        self, name: str, now_ms: int, labels: Mapping[str, str] = NO_LABELS, *, slots: int = SLOTS, step: int = 1,
+        worker: str | None = None,
+    ) -> Points:  # fmt: skip
         """Return the increase a second of a counter over the last slots, as the mean of each ``step`` slots."""
         ends = [now_ms // EVERY_MS - slots, *_ends(now_ms, slots, step)]
         back = max(step, LONGEST_GAP)
         columns = [
             _rates([ring.at(values, end, back) for end in ends], ring.at(values, ring.first, 1), step)
-            for ring, values in self._of(name, labels)
+            for ring, values in self._of(name, labels, worker)
         ]
         rows = ([rate for rate in row if rate is not None] for row in _rows(columns, len(ends) - 1))
         return [math.fsum(row) if row else None for row in rows]
@@ -145,17 +153,31 @@ class History:
                 found.append(_more(first[1], last[1]))
         return math.fsum(found) if found else None
 
+    def holds_since(self, name: str, worker: str, now_ms: int, labels: Mapping[str, str] = NO_LABELS) -> int | None:
+        """Return since when a gauge of a worker has its present value, as far as the samples go back; None: it has none."""
+        points = self.gauge(name, now_ms, labels, how="max", worker=worker)
+        known = [(slot, value) for slot, value in enumerate(points) if value is not None]
+        since = None
+        for slot, value in reversed(known):
+            if value != known[-1][1]:
+                break
+            since = slot
+        return None if since is None else (now_ms // EVERY_MS - SLOTS + 1 + since) * EVERY_MS
+
     def _make_room(self, slot: int) -> bool:
         """Forget workers that have not answered for an hour; return whether another worker may be stored."""
         for url in [url for url, ring in self._workers.items() if slot - ring.last >= SLOTS]:
             del self._workers[url]
         return len(self._workers) < MAX_WORKERS
 
-    def _of(self, name: str, labels: Mapping[str, str]) -> list[tuple[_WorkerRings, array[float]]]:
+    def _of(
+        self, name: str, labels: Mapping[str, str], worker: str | None = None
+    ) -> list[tuple[_WorkerRings, array[float]]]:  # fmt: skip
         wanted = labels.items()
         return [
             (ring, values)
-            for ring in self._workers.values()
+            for url, ring in self._workers.items()
+            if worker in (None, url)
             for of, values in ring.series.get(name, {}).items()
             if wanted <= set(of)
         ]

@@ -39,7 +39,12 @@ const countDown = () => {
 // Charts: drawn by the server, and again by uPlot, which shows the value under the pointer.
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 const number = (value) => value >= 10 || value === Math.round(value) ? Math.round(value).toLocaleString("en") : value.toPrecision(2)
+const bytes = (value) => {
+  const power = value >= 1e9 ? 3 : value >= 1e6 ? 2 : value >= 1e3 ? 1 : 0
+  return `${number(value / 1000 ** power)} ${["B", "kB", "MB", "GB"][power]}`
+}
 const units = {
+  bytes,
   share: (value) => `${(100 * value).toFixed(1)}%`,
   seconds: (value) => !value ? "0 s" : value < 0.1 ? `${(value * 1000).toFixed(1)} ms` : span(value * 1000),
 }

@@ -65,9 +65,9 @@ def test_reasons_come_worst_first_with_links_and_names_of_alerts() -> None:
 
     assert ("trouble", "2 problems and 2 remarks.") == (found.state, found.sentence)
     assert [
-        ("critical", "The worker at http://w:8080 is not ready: Redis does not answer", "WorkerNotReady", "/#workers"),
+        ("critical", "The worker at http://w:8080 is not ready: Redis does not answer", "WorkerNotReady", "/workers"),
         ("critical", "Records of b are overdue by more than a minute", "FoldOverdue", "/folds/b"),
-        ("warning", "An open transaction hides records", "", "/#workers"),
+        ("warning", "An open transaction hides records", "", "/workers"),
         ("warning", "The oldest record that the read store dash lacks is older than a minute", "ReadStoreBehind", ""),
     ] == [(one.severity, one.text, one.alert, one.link) for one in found.problems]
 

@@ -29,6 +29,10 @@ def test_name_is_found_by_a_part_of_it_the_exact_one_first(text: str, first: tup
     assert first == (found.kind, found.name, found.link)
 
 
+def test_name_of_a_fold_does_not_find_its_settings() -> None:
+    assert {"fold", "topic"} == {hit.kind for hit in matching("likes", list(named(DECLARED)))}
+
+
 @pytest.mark.parametrize(
     ("text", "links"),
     [
