@@ -26,6 +26,9 @@ PAGES = {
     "fold": f"/folds/{FOLD}",
     "group": f"/folds/{FOLD}/group?key=anna",
     "record": f"/folds/{FOLD}/record?id={FOLD}:SOURCE:0:0-0&key=anna",
+    "workers": "/workers",
+    "settings": "/settings?check=run",
+    "search": f"/search?q={FOLD}",
     "missing": "/nothing",
 }
 TOPIC = "topic"
@@ -165,3 +168,21 @@ async def test_everything_is_reached_by_the_tab_key(app: Place, redis_client: Re
             )
 
     assert set(range(wanted)) <= reached
+
+
+async def test_search_is_reached_by_its_keys_and_a_slash_in_a_field_is_a_character(
+    app: Place, redis_client: Redis, browser: Browser
+) -> None:
+    async with seen(app, redis_client, browser) as (console, tabs):
+        page = await tabs.open(console.url + "/settings")
+        await page.keyboard.press("/")
+        await page.keyboard.type("a/b")
+        typed = await page.input_value("#search")
+        await page.evaluate("document.activeElement.blur()")
+        await page.keyboard.press("Control+k")
+        focused = await page.evaluate("document.activeElement.id")
+        await page.keyboard.type("anna")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/group?key=anna")
+
+    assert ("a/b", "search") == (typed, focused)
