@@ -6,7 +6,7 @@ reader without a fixed end would never finish.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -110,6 +110,7 @@ async def dead_letter_topic(
         await consumer.start()
         consumer.assign(tps)
         begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
+        await _require_readable(consumer, ends)
         if since_ms:
             begins = await offsets_at(consumer, ends, since_ms)
         yield DeadLetterTopic(name, counts.get(source or "", 0), begins, ends, consumer)
@@ -119,6 +120,17 @@ async def dead_letter_topic(
         raise TryAgainError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer: {error!r}") from error
     finally:
         await consumer.stop()
+
+
+async def _require_readable(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> None:
+    """Fetch once from each partition: without the right to read, only a fetch fails, and nothing is fetched of an empty topic."""
+    for tp, end in ends.items():
+        consumer.seek(tp, end)
+    for _ in range(int(SILENT_SECONDS * 1000) // POLL_MS):
+        await consumer.getmany(timeout_ms=POLL_MS)
+        if None not in [consumer.last_stable_offset(tp) for tp in ends]:
+            return
+    raise TryAgainError(f"Kafka does not answer a fetch within {SILENT_SECONDS:.0f} s")
 
 
 class ShownDeadLetter(NamedTuple):
