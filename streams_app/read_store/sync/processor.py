@@ -244,7 +244,9 @@ class StoreProcessor(Processor):
             self._read = up_to(read.fingerprints, offset)
         if action is Action.REREAD:
             return max(begin, min(stored, offset, position.offset)), offset
-        uncommitted_from = max(position.offset, former_end) if self._read else stored
+        # Without fingerprints, a log that has grown beyond the checkpoint since it was restored looks the same.
+        is_same_topic = bool(claim.topic_id) and read_topic_id == claim.topic_id
+        uncommitted_from = max(position.offset, former_end) if is_same_topic or self._read else stored
         return max(begin, min(stored, uncommitted_from)), None
 
     def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:

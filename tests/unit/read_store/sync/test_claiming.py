@@ -96,6 +96,7 @@ READ = "x~4:0000000a"
     ("former_end", "claim", "expected"),
     [
         (10, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x"), (50, 10)),
+        (10, claim_of(position=OffsetAndMetadata(50, "x"), topic_id="x"), (50, 10)),
         (55, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x"), (55, 55)),
         (60, claim_of(position=OffsetAndMetadata(50, READ), topic_id="x"), (60, 60)),
         (10, claim_of(position=OffsetAndMetadata(60, READ), topic_id="x"), (60, 10)),
@@ -106,6 +107,7 @@ READ = "x~4:0000000a"
     ],
     ids=[
         "crash",
+        "crash-before-fingerprints",
         "crash-around-reset",
         "reset-took-all",
         "nothing-lost",
