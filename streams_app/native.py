@@ -33,7 +33,7 @@ class ColumnReader(Protocol):
 
 
 class ColumnGroups(Protocol):
-    """The groups of a chunk. It iterates over their keys in the order of their first events."""
+    """The groups of a chunk. It iterates over their keys in the order of their bytes."""
 
     def __len__(self) -> int: ...
 

@@ -224,7 +224,7 @@ impl EventColumns {
         let records = self.records.clone_ref(py);
         let (records, fields) = (records.get(), &reader.fields);
         unlocked(py, || {
-            for (columns, row) in records.rows().skip(self.read) {
+            for (columns, row) in records.slice(self.read, records.length).rows() {
                 self.read += 1;
                 let key = row.key(&columns.body);
                 let Some((group, names)) = row.value(&columns.body).and_then(|value| json::read(value, fields)) else {
@@ -275,7 +275,7 @@ impl EventColumns {
     }
 }
 
-/// The groups of a chunk. Iterating over it yields the keys of groups, in the order of their first events.
+/// The groups of a chunk. Iterating over it yields the keys of groups in the order of their bytes, in which they are folded.
 #[pyclass(frozen, module = "streams_app_native")]
 struct Groups {
     groups: range::Groups,
@@ -288,7 +288,7 @@ impl Groups {
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let keys = self.groups.order.iter().map(|index| PyBytes::new(py, self.groups.key(*index as usize)));
+        let keys = (0..self.groups.len()).map(|index| PyBytes::new(py, self.groups.key(index)));
         Ok(PyList::new(py, keys)?.try_iter()?.into_any())
     }
 

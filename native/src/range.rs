@@ -169,21 +169,16 @@ pub struct Groups {
     keys: Vec<u8>,
     ends: Vec<usize>,
     runs: Vec<Vec<Run>>,
-    /// Position of each group, in the order of their first events.
-    pub order: Vec<u32>,
 }
 
 impl Groups {
     /// Sorts the groups of a chunk of these events.
-    pub fn of(events: &Events, groups: Vec<(u32, Vec<Run>)>) -> Groups {
-        let mut sorted: Vec<(u32, u32, Vec<Run>)> =
-            groups.into_iter().enumerate().map(|(place, (group, runs))| (group, place as u32, runs)).collect();
-        sorted.sort_unstable_by(|(one, ..), (other, ..)| events.key(*one).cmp(events.key(*other)));
-        let mut found = Groups { keys: Vec::new(), ends: Vec::new(), runs: Vec::new(), order: vec![0; sorted.len()] };
-        for (index, (group, place, runs)) in sorted.into_iter().enumerate() {
+    pub fn of(events: &Events, mut groups: Vec<(u32, Vec<Run>)>) -> Groups {
+        groups.sort_unstable_by(|(one, _), (other, _)| events.key(*one).cmp(events.key(*other)));
+        let mut found = Groups { keys: Vec::new(), ends: Vec::new(), runs: Vec::new() };
+        for (group, runs) in groups {
             found.keys.extend_from_slice(events.key(group));
             found.ends.push(found.keys.len());
-            found.order[place as usize] = index as u32;
             found.runs.push(runs);
         }
         found

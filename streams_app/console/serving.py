@@ -19,7 +19,7 @@ from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.health.http_connections import Connections, connection_limit
+from streams_app.health.http_connections import Connections, bound_socket, connection_limit, url_of
 from streams_app.process_exit import exit_after
 from streams_app.settings import Settings
 from streams_app.settings.base import LAST_PORT
@@ -32,7 +32,6 @@ BACKLOG: Final = 256
 MAX_CONNECTIONS: Final = 600
 DESCRIPTORS_A_CONNECTION: Final = 2
 SNDBUF_BYTES: Final = 262_144
-"""Send buffer of a connection. By default, the kernel buffers megabytes of old pages for a browser that does not read."""
 
 REST_SECONDS: Final = 0.5
 GRACE_SECONDS: Final = 5.0
@@ -42,8 +41,8 @@ def serve_console(settings: Settings) -> None:
     """Run the console until SIGTERM or SIGINT.
 
     Raises:
-        ConfigurationError: The token cannot be read, or the port that the settings name is in use.
-        TryAgainError: The address does not exist, or no port is free.
+        ConfigurationError: The token cannot be read, or the port is in use.
+        TryAgainError: The address does not exist.
     """
     # The runner is not closed: see exit_now().
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings))
@@ -66,7 +65,7 @@ async def _serve(settings: Settings) -> None:
         assert runner.server is not None
         listening = listen(settings.console)
         accepting = await loop.create_server(sockets.factory(runner.server), sock=listening, backlog=BACKLOG)
-        logger.info("the console is served url=%s", url_of(settings.console, listening))
+        logger.info("the console is served url=%s", url_of(settings.console.host, listening))
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(sources.keep_history(), name="history"),
             asyncio.create_task(stop.wait(), name="stop"),
@@ -88,33 +87,15 @@ def listen(settings: ConsoleSettings) -> socket.socket:
     """Open the listening socket; if the settings name no address, the next free port is taken while the usual one is in use.
 
     Raises:
-        ConfigurationError: The settings name the port, and it is in use.
-        TryAgainError: The address does not exist, or no port is free.
+        ConfigurationError: The port is in use; if the settings name none, all that were tried.
+        TryAgainError: The address does not exist.
     """
     is_fixed = "listen" in settings.model_fields_set
     last = settings.port if is_fixed or not settings.port else min(settings.port + PORTS_TRIED - 1, LAST_PORT)
     for port in range(settings.port, last + 1):
         try:
-            return _bound(settings.host, port)
+            return bound_socket(settings.host, port, SNDBUF_BYTES)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise TryAgainError(f"cannot listen on console.listen = {settings.listen}: {error}") from error
     raise ConfigurationError([f"console.listen: {settings.listen} is in use: end the other process, or choose another port"])
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SNDBUF_BYTES)
-        listening.bind((host, port))
-    except OSError:
-        listening.close()
-        raise
-    return listening
-
-
-def url_of(settings: ConsoleSettings, listening: socket.socket) -> str:
-    """Return the URL of the console, with the port on which the socket listens."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{listening.getsockname()[1]}"

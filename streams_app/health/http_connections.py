@@ -1,4 +1,4 @@
-"""Limits the connections of an HTTP server: their number, and the time for which each may keep the server waiting.
+"""Listens for an HTTP server, and limits its connections: their number, and the time for which each may keep the server waiting.
 
 aiohttp limits neither the number of connections nor the time in which a request must arrive. Each connection takes a file
 descriptor of the worker, which needs them for Kafka, Redis and its stores. So hundreds of clients that send half a request, or read
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -146,3 +147,25 @@ class BoundedConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.abort)
+
+
+def bound_socket(host: str, port: int, send_buffer_bytes: int) -> socket.socket:
+    """Bind a TCP socket whose connections have small send buffers: by default, the kernel buffers megabytes for a slow client.
+
+    Raises:
+        OSError: The port is in use, or the address does not exist.
+    """
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        found.bind((host, port))
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def url_of(host: str, bound: socket.socket) -> str:
+    """Return the URL of a server, with the port to which its socket is bound."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"

@@ -101,8 +101,8 @@ class CallLedger:
     def is_excused(self, reason: str) -> bool:
         """Whether any event may have become a dead letter for this reason."""
         # An event that runs alone when its process is killed from outside, or considered dead, looks like the cause; in a frozen
-        # process, all events exceed their time.
-        faults = {"crashed": {"crash", "zombie", "freeze"}, "timed-out": {"zombie", "freeze"}}
+        # process, all events exceed their time. A Redis that was rolled back has former crash counts.
+        faults = {"crashed": {"crash", "zombie", "freeze", "rollback"}, "timed-out": {"zombie", "freeze"}}
         return bool(faults.get(reason, set()) & self._world.counts.keys())
 
     def on_loss(self, name: str) -> None:

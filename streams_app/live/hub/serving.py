@@ -17,6 +17,7 @@ from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.store.keys import probe_key
 from streams_app.health.http import HttpServer
+from streams_app.health.http_connections import bound_socket, url_of
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.live.hub.hub import Hub
@@ -79,7 +80,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
         http = HttpServer(settings.http, status, metrics, clock, is_port_fixed=False)
         http.start()
         stack.callback(http.stop)
-        logger.info("live views are served url=%s", url_of(settings, listening))
+        logger.info("live views are served url=%s", url_of(settings.live_server.host, listening))
         status.clear("start")
         works = {"poll": hub.run(stop), "streams": server.check_forever()}
         tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
@@ -114,20 +115,8 @@ def listen(settings: Settings) -> socket.socket:
         TryAgainError: The port is taken, or the address does not exist.
     """
     host, port = settings.live_server.host, settings.live_server.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SNDBUF_BYTES)
-        listening.bind((host, port))
+        return bound_socket(host, port, SNDBUF_BYTES)
     except OSError as error:
-        listening.close()
         why = "the port is taken" if error.errno == errno.EADDRINUSE else error
         raise TryAgainError(f"cannot listen on live_server {host}:{port}: {why}") from error
-    return listening
-
-
-def url_of(settings: Settings, listening: socket.socket) -> str:
-    """Return the URL of the hub, with the port on which the socket listens."""
-    host = settings.live_server.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

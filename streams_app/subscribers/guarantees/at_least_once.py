@@ -21,7 +21,6 @@ from typing import Final
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.claim import Claim
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
-from streams_app.delivery.processor import NO_OFFSET
 from streams_app.delivery.tasks import cancel_all
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCH_PASSED, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
@@ -67,9 +66,8 @@ class AtLeastOnceGuarantee(Guarantee):
         log, tracker = self._log, self._partition.tracker
         found = await log.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
-            # Events beyond the end of the log cannot have been running. Without commit metadata, they are isolated as well: the
-            # simulation shows that a hanging event would otherwise be blamed for crashes (wipe:2 rollback:2, seed 2).
-            self._isolated_below = claim.log_bounds.end if await claim.broker_keeps_metadata() else NO_OFFSET
+            # Events beyond the end of the log cannot have been running.
+            self._isolated_below = claim.log_bounds.end
         entries = {}
         for offset, entry in found.items():
             if restored.is_lost(offset):

@@ -78,7 +78,7 @@ class Folds(Subject):
     async def judge(self) -> None:
         assert self._load is not None
         assert self._judge is not None
-        await asyncio.sleep(1)  # the judge reads the last records; the embedded broker does not report the ends of its topics
+        await asyncio.sleep(1)  # the judge reads the last records; the embedded broker reports ends that are too low
         await self._judge.stop()
         ledger = self._load.ledger
         self.wrong += self._judge.faults(ledger)

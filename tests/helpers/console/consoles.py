@@ -16,8 +16,8 @@ from streams_app.clock import SystemClock
 from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
-from streams_app.console.serving import listen, url_of
-from streams_app.health.http_connections import Connections
+from streams_app.console.serving import listen
+from streams_app.health.http_connections import Connections, url_of
 from streams_app.settings import Settings
 
 
@@ -62,7 +62,7 @@ async def running_console(settings: Settings) -> AsyncIterator[RunningConsole]:
     history = asyncio.create_task(sources.keep_history())
     try:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            yield RunningConsole(url_of(console, listening), sources, session)
+            yield RunningConsole(url_of(console.host, listening), sources, session)
     finally:
         history.cancel()
         await asyncio.gather(history, return_exceptions=True)

@@ -128,7 +128,7 @@ def outcome(reader: FastReader, records: Sequence[Any], fold: Fold, cap_ms: int)
         packed += arguments(packer, chunks[-1])
     rejected = [(one.record.offset, one.record.value, one.reason, one.detail) for one in faults.rejected]
     shown = {"misrouted": faults.misrouted, "rejected": rejected}
-    return Outcome([normal(chunk) for chunk in chunks], packed, [list(chunk.groups) for chunk in chunks], shown)
+    return Outcome([normal(chunk) for chunk in chunks], packed, [sorted(chunk.groups) for chunk in chunks], shown)
 
 
 def arguments(packer: GroupPacker, chunk: Chunk) -> Iterator[tuple[int, bytes, list[SealedGroup]]]:

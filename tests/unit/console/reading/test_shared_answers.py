@@ -9,6 +9,9 @@ import pytest
 from streams_app.console.reading.sources import MOST_WAITING, SHARED_MS, SharedAnswers
 from streams_app.errors import TryAgainError
 from tests.helpers.manual_clock import ManualClock
+from tests.helpers.waiting import wait_until
+
+LIMIT_SECONDS = 30
 
 
 class Question:
@@ -27,7 +30,7 @@ class Question:
 async def test_question_is_asked_once_for_all_who_ask_meanwhile() -> None:
     shared, question = SharedAnswers(ManualClock()), Question()
     waiting = [asyncio.create_task(shared.get("k", question)) for _ in range(100)]
-    await asyncio.sleep(0)
+    await wait_until(lambda: question.asked == 1, LIMIT_SECONDS, "the question is asked")
     question.may_answer.set()
 
     assert [1] * 100 == await asyncio.gather(*waiting)
@@ -49,7 +52,7 @@ async def test_slow_answer_is_shared_for_five_times_as_long_as_it_took() -> None
     clock, question = ManualClock(), Question()
     shared = SharedAnswers(clock)
     waiting = asyncio.create_task(shared.get("k", question))
-    await asyncio.sleep(0)
+    await wait_until(lambda: question.asked == 1, LIMIT_SECONDS, "the question is asked")
     clock.advance_ms(3_000)
     question.may_answer.set()
     await waiting
@@ -61,7 +64,7 @@ async def test_slow_answer_is_shared_for_five_times_as_long_as_it_took() -> None
 async def test_question_goes_on_if_one_of_those_who_ask_leaves() -> None:
     shared, question = SharedAnswers(ManualClock()), Question()
     first, second = (asyncio.create_task(shared.get("k", question)) for _ in range(2))
-    await asyncio.sleep(0)
+    await wait_until(lambda: question.asked == 1, LIMIT_SECONDS, "the question is asked")
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     question.may_answer.set()
@@ -86,7 +89,7 @@ async def test_error_is_shared_like_an_answer() -> None:
 async def test_too_many_waiting_questions_are_rejected() -> None:
     shared, question = SharedAnswers(ManualClock()), Question()
     waiting = [asyncio.create_task(shared.get(number, question)) for number in range(MOST_WAITING)]
-    await asyncio.sleep(0)
+    await wait_until(lambda: question.asked == MOST_WAITING, LIMIT_SECONDS, "all questions are asked")
 
     with pytest.raises(TryAgainError, match="too many questions"):
         await shared.get("one more", question)

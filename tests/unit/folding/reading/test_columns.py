@@ -41,6 +41,16 @@ def test_native_core_reads_and_cuts_random_batches_as_python_does(seed: int) -> 
     assert difference(random.Random(seed), required_core()) is None
 
 
+def test_usual_events_are_read_natively_once_their_names_are_known() -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, 0, 0, 0, 1 << 30)
+    for offset in range(100):
+        builder.append(offset, 1_000, b"a", b'{"id":"a","m":{"likes":1}}', [])
+    data, core, faults = bytes(builder.build()), required_core(), RangeFaults()
+    ColumnarReader(FOLDS[0], LIMITS, core).events(core.Records.parse(data[:61], data[61:]), None, faults)
+
+    assert 99 == faults.native
+
+
 class Faulty:
     """The native core, or its events, with one method that panics from the given call on."""
 
