@@ -69,7 +69,8 @@ pub fn parse(header: &[u8], body: &[u8]) -> Option<Vec<Row>> {
     for _ in 0..count {
         let length = usize::try_from(cursor.varint()?).ok()?;
         let end = cursor.at.checked_add(length).filter(|end| *end <= body.len())?;
-        cursor.at = cursor.at.checked_add(1)?; // attributes, which are not used
+        body.get(cursor.at).filter(|attributes| **attributes < 0x80)?; // not used; aiokafka reads them as a varint
+        cursor.at += 1;
         let timestamp = first_timestamp.checked_add(cursor.varint()?)?;
         let offset = base_offset.checked_add(cursor.varint()?)?;
         if rows.last().is_some_and(|former| former.offset >= offset) {

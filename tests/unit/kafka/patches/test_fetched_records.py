@@ -51,6 +51,17 @@ def fetched(
     return PartitionRecords(TopicPartition("t", 0), kind(data), aborted, position, None, None, True, READ_COMMITTED)
 
 
+def with_attributes(attributes: int) -> bytes:
+    data = bytearray(batch(0, [0, 1]))
+    data[62] = attributes  # of the first record, after its length
+    return bytes(data)
+
+
+def unchecked(data: bytes) -> PartitionRecords:
+    """Return the records of a batch whose checksum is wrong."""
+    return PartitionRecords(TopicPartition("t", 0), RecordBatches(data), None, 0, None, None, False, READ_COMMITTED)
+
+
 def comparable(record: Any) -> tuple[Any, ...]:
     return record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
 
@@ -157,12 +168,24 @@ def test_wrong_checksum_is_an_error_and_does_not_advance_the_position(
         assert 0 == records.next_fetch_offset
 
 
+@pytest.mark.parametrize("attributes", [0x00, 0x01, 0x7F])
+def test_attributes_of_a_record_are_ignored(core: NativeCore | None, attributes: int) -> None:
+    data = with_attributes(attributes)
+
+    assert [0, 1] == [record.offset for record in FetchedRecords(unchecked(data), core).take(9)]
+
+
+@pytest.mark.parametrize("attributes", [0x80, 0xEC, 0xFF])
+def test_attributes_that_aiokafka_reads_as_several_bytes_are_an_error(core: NativeCore | None, attributes: int) -> None:
+    with pytest.raises(CorruptRecordException):
+        FetchedRecords(unchecked(with_attributes(attributes)), core).take(9)
+
+
 def test_checksums_are_not_checked_if_the_consumer_disables_them(core: NativeCore | None) -> None:
     broken = bytearray(batch(0, [0, 1]))
     broken[18] ^= 1
-    records = PartitionRecords(TopicPartition("t", 0), RecordBatches(bytes(broken)), None, 0, None, None, False, READ_COMMITTED)
 
-    assert 2 == len(FetchedRecords(records, core).take(9))
+    assert 2 == len(FetchedRecords(unchecked(bytes(broken)), core).take(9))
 
 
 def test_fetcher_uses_the_patched_record_batches() -> None:
