@@ -73,7 +73,7 @@ pub fn parse(header: &[u8], body: &[u8]) -> Option<Vec<Row>> {
         cursor.at += 1;
         let timestamp = first_timestamp.checked_add(cursor.varint()?)?;
         let offset = base_offset.checked_add(cursor.varint()?)?;
-        if rows.last().is_some_and(|former| former.offset >= offset) {
+        if rows.last().map_or(-1, |former| former.offset) >= offset {
             return None;
         }
         let (key, value) = (cursor.field()?, cursor.field()?);
