@@ -203,10 +203,9 @@ def test_every_file_is_short() -> None:
 
 SHORT = 60
 STANDS_ALONE = {
-    "checking/http.py": "one subject of the command check",
+    "checking/process.py": "one subject of the command check",
     "checking/rights.py": "one subject of the command check",
     "checking/schema_registry.py": "one subject of the command check",
-    "checking/extras.py": "one subject of the command check",
     "read_store/sync/agent.py": "the agent of a component, where the rooms of the other components have theirs",
     "kafka/patches/consumer_end.py": "uses private names of aiokafka, which only modules of this folder do",
 }

@@ -13,14 +13,13 @@ from contextlib import aclosing
 
 from redis.asyncio import Redis
 
-from streams_app.checking.extras import native_finding, tracing_finding
 from streams_app.checking.facts import declarations_of, kafka_facts
 from streams_app.checking.finding import Finding, Level
-from streams_app.checking.http import http_finding
 from streams_app.checking.journals import journal_findings
 from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
+from streams_app.checking.process import http_finding, native_finding, tracing_finding
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_facts, redis_findings, shared_client
 from streams_app.checking.rights import rights_findings

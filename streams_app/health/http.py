@@ -1,7 +1,8 @@
 """The HTTP server of a worker: ``/metrics``, ``/health/…``, ``/groups``, ``/events`` and other pages, on a separate thread.
 
 The thread answers even if the main loop hangs, which is when operators need it; only ``/groups`` waits for that loop. The server
-listens on loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``.
+listens on loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``. A page for
+POST requests has a token of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ GROUPS_SECONDS: Final = 5.0
 GROUPS_DEFAULT: Final = 100
 GROUPS_MAX: Final = 1_000
 LONGEST_LIMIT: Final = 10
+MAX_BODY_BYTES: Final = 16_384
 PORTS_TRIED: Final = 100
 START_SECONDS: Final = 10.0
 SHUTDOWN_SECONDS: Final = 0.2
@@ -85,6 +87,7 @@ class HttpServer:
         self._console_url = console_url
         self._connections = Connections(connection_limit(), clock)
         self._added: dict[str, tuple[Handler, str]] = {}
+        self._posted: dict[str, tuple[Handler, str]] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._listener: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,6 +108,11 @@ class HttpServer:
             close: Called on the thread of the server when the server ends.
         """
         self._added[path] = handler, what
+        self._closing.append(close)
+
+    def add_post(self, path: str, handler: Handler, close: Callable[[], Awaitable[None]], token: str) -> None:
+        """Add a page that answers POST requests, and has a bearer token of its own; otherwise like :meth:`add`."""
+        self._posted[path] = handler, token
         self._closing.append(close)
 
     def start(self) -> None:
@@ -173,7 +181,7 @@ class HttpServer:
         raise OSError(errno.EADDRINUSE, "no free port")
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=1024)
+        application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/", self._index)
         application.router.add_get("/metrics", self._metrics_page)
         application.router.add_get("/health/live", self._live)
@@ -183,6 +191,8 @@ class HttpServer:
             application.router.add_get(path, self._page)
         for path, (handler, _) in self._added.items():
             application.router.add_get(path, handler)
+        for path, (handler, _) in self._posted.items():
+            application.router.add_post(path, handler)
         application.on_cleanup.append(self._close_added)
         return application
 
@@ -201,9 +211,10 @@ class HttpServer:
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._token and not request.path.startswith("/health/"):
+        token = self._posted[request.path][1] if request.path in self._posted else self._token
+        if token and not request.path.startswith("/health/"):
             given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {self._token}".encode()):
+            if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {token}".encode()):
                 return json_reply({"error": "a bearer token is needed: Authorization: Bearer ..."}, status=401)
         return await handler(request)
 

@@ -1,23 +1,23 @@
 """Requests that open groups are emitted now; the owner of their shard emits them with its next seal.
 
-``streams-app groups flush`` only writes a request into Redis, because only the owner of a shard may emit, under its token and
-fence. If no worker runs, the next one that claims the partition carries out the request.
+``streams-app groups flush`` and ``POST /groups/flush`` only write a request into Redis, because only the owner of a shard may emit,
+under its token and fence. If no worker runs, the next one that claims the partition carries out the request.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.asyncio import Redis
 
+from streams_app.codec import keys_typed
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.store.keys import EVERYTHING
 from streams_app.formatting import escaped
-from streams_app.operations.explain_group import find
 from streams_app.operations.groups import StoredShard, redis_of, stored_shards
 from streams_app.settings import Settings
 
@@ -83,12 +83,30 @@ async def _request_all(redis: Redis, shards: list[StoredShard]) -> dict[str, int
 
 
 async def _request_one(redis: Redis, shards: list[StoredShard], fold: Fold, group: str) -> dict[str, int]:
-    found = [each for each in await find(redis, shards, group) if each.row is not None]
+    found = await request_group(redis, shards, keys_typed(group))
     if not found:
         raise ConfigurationError([f"{escaped(group)} is not open in fold {fold.name}; see `streams-app groups explain`"])
-    for each in found:
-        await redis.sadd(each.shard.keys.flush, each.member)
-    return {each.shard.keys.flush: 1 for each in found}
+    return {shard.keys.flush: 1 for shard in found}
+
+
+async def request_group(redis: Redis, shards: Sequence[StoredShard], members: Sequence[bytes]) -> list[StoredShard]:
+    """Request that a group is emitted; return the shards in which it is open.
+
+    A repeated request has no further effect. If the group is emitted in the meantime, the owner discards the request.
+
+    Args:
+        members: What the group key may mean, as stored in Redis, see :func:`.member_of`.
+    """
+    pairs = [(shard, member) for shard in shards for member in members]
+    async with redis.pipeline(transaction=False) as pipe:
+        for shard, member in pairs:
+            pipe.zscore(shard.keys.due, member)
+        timers = await pipe.execute()
+        found = [pair for pair, timer in zip(pairs, timers, strict=True) if timer is not None]
+        for shard, member in found:
+            pipe.sadd(shard.keys.flush, member)
+        await pipe.execute()
+    return [shard for shard, _ in found]
 
 
 async def _pending(redis: Redis, requested: dict[str, int]) -> bool:

@@ -140,6 +140,10 @@ class HttpSettings(Section):
     used and logged; also by ``live serve``."""
     token_file: Path | None = None
     """File with a bearer token, which is required on all pages except ``/health``."""
+    flush_token_file: Path | None = None
+    """File with the bearer token of ``POST /groups/flush``, by which other services emit a group; none: no such page."""
+    flush_per_second: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """How many requests a worker accepts at ``POST /groups/flush``; others are answered by 429."""
 
     @property
     def names_port(self) -> bool:
@@ -150,6 +154,11 @@ class HttpSettings(Section):
     def token(self) -> str | None:
         """Bearer token, read from ``token_file`` at each use; None if no file is set."""
         return read_secret("http.token_file", self.token_file)
+
+    @property
+    def flush_token(self) -> str | None:
+        """Bearer token of ``POST /groups/flush``, read from ``flush_token_file``; None if no file is set."""
+        return read_secret("http.flush_token_file", self.flush_token_file)
 
 
 class WorkerSettings(Section):

@@ -31,6 +31,7 @@ from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.group_agent import GroupAgent
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import view_agents
+from streams_app.operations.flush_page import add_flush_page
 from streams_app.operations.groups import groups_of_worker
 from streams_app.read_store.sync.access import require_store_access
 from streams_app.read_store.sync.agent import read_store_agent
@@ -181,6 +182,7 @@ class Components:
             )
             self.watchdog.watch("folds", folding.ownership, is_essential=True)
         add_journal_pages(self.http, self.settings, self.clock)
+        add_flush_page(self.http, self.settings, self.clock)
         self.http.start()
         if folding is None:
             self.status.clear("start")

@@ -35,7 +35,13 @@ def test_defaults_match_the_documentation(file: Path) -> None:
             "sentinel_username": None,
             "sentinel_password_file": None,
         },
-        "http": {"host": "127.0.0.1", "port": 8080, "token_file": None},
+        "http": {
+            "host": "127.0.0.1",
+            "port": 8080,
+            "token_file": None,
+            "flush_token_file": None,
+            "flush_per_second": 100,
+        },
         "worker": {
             "tick": timedelta(seconds=1),
             "commit_every": timedelta(seconds=2),

@@ -1,17 +1,18 @@
-"""Findings of `check` about optional packages: tracing and the native core."""
+"""Findings of `check` about the process of a worker: HTTP pages, tracing, and the native core."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streams_app.checking.extras import native_finding, tracing_finding
 from streams_app.checking.finding import Level
+from streams_app.checking.process import http_finding, native_finding, tracing_finding
 from streams_app.errors import ConfigurationError
 from streams_app.native import native_core
-from streams_app.settings import Settings
+from streams_app.settings import HttpSettings, Settings
 from tests.helpers.folding.native import required_core
 
 FOLD = {"name": "f", "source": "s", "group_key": "a", "changed": "b", "quiet_period": "1s"}
@@ -79,3 +80,17 @@ def test_worker_without_the_native_core_that_it_requires_does_not_start(monkeypa
     assert native_core("off") is None
     with pytest.raises(ConfigurationError, match=r'worker.native is "require", but .*pip install'):
         native_core("require")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "worker.example", ""])
+def test_pages_reachable_from_the_network_need_a_token(host: str, tmp_path: Path) -> None:
+    open_to_all = http_finding(HttpSettings(host=host))
+
+    assert Level.WARNING is open_to_all.level
+    assert "http.token_file" in open_to_all.advice
+    assert Level.OK is http_finding(HttpSettings(host=host, token_file=tmp_path / "token")).level
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "::1", "localhost"])
+def test_pages_on_loopback_need_no_token(host: str) -> None:
+    assert Level.OK is http_finding(HttpSettings(host=host)).level
