@@ -51,7 +51,7 @@ lint: install ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# the tables of docs/reference.md and docs/compared.md, from the code
+# the tables of docs/reference and docs/explained/compared.md, from the code
 docs: install ## writes the tables of docs/, and the picture of the rooms
 	@$(BIN)/python -m tests.checkout.reference
 

@@ -116,8 +116,8 @@ class Fold(BaseModel):
 
     In Python, ``group_key`` and ``changed`` may also be functions of the event. ``group_key`` returns a string, a number or a
     boolean; ``changed`` returns a name, several names, or a mapping from each name to its value. If such a function changes, open
-    groups are not converted: rename the fold, or flush it first. ``docs/semantics.md`` describes how other changes affect open
-    groups.
+    groups are not converted: rename the fold, or flush it first. ``docs/reference/folds.md`` describes how other changes
+    affect open groups.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

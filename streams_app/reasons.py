@@ -87,7 +87,7 @@ _OF_VIEWS: Final[dict[Reason, str]] = {
 }
 
 REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS | _OF_VIEWS
-"""Description of the event for each reason, as the rest of a sentence about it; in the order of ``docs/reference.md``."""
+"""Description of the event for each reason, as the rest of a sentence about it; in the order of ``docs/reference/errors.md``."""
 
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)

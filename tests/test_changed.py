@@ -22,7 +22,7 @@ def names(*changed: str) -> set[str]:
         ("streams_app/folding/store/lua/fold.lua", "tests/unit/folding/shard/test_range_progress.py"),
         ("tests/unit/test_codec.py", "tests/unit/test_codec.py"),
         ("tests/conftest.py", "tests/unit"),
-        ("docs/semantics.md", "tests/unit/docs"),
+        ("docs/reference/folds.md", "tests/unit/docs"),
         ("constraints.txt", "tests/unit"),
         ("streams_app/folded-record.schema.json", "tests/unit"),
     ],
@@ -60,7 +60,7 @@ def distances(*changed: str) -> dict[str, int]:
         ("streams_app/worker/components.py", "tests/integration/folding/test_folding.py"),
         ("streams_app/live/web/live.js", "tests/integration/live/hub/test_browser.py"),
         ("tests/simulation/conftest.py", "tests/simulation/test_mutants.py"),
-        ("docs/semantics.md", "tests/integration/docs/test_alerts_fire.py"),
+        ("docs/reference/folds.md", "tests/integration/docs/test_alerts_fire.py"),
         ("constraints.txt", "tests/integration/kafka/test_security.py"),
     ],
 )

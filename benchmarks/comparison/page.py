@@ -1,4 +1,4 @@
-"""The page ``docs/compared.md``: facts from the documentation and issues of others; ``make docs`` writes its table."""
+"""The page ``docs/explained/compared.md``: facts from the documentation and issues of others; ``make docs`` writes its table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.comparison import bullmq, inngest, kafka_streams, trigger_dev, w
 
 CASES: Final = (*inngest.CASES, *windmill.CASES, *trigger_dev.CASES, *bullmq.CASES, *kafka_streams.CASES)
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "compared.md"
+PAGE: Final = ROOT / "docs" / "explained" / "compared.md"
 BEGIN, END = "<!-- cases -->", "<!-- /cases -->"
 
 

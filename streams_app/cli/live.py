@@ -141,7 +141,7 @@ def token(settings: Settings, sub: str, expires: str, pages: tuple[str, ...]) ->
     """Print a token for PAGEs, to try the hub.
 
     `prefix*` stands for all pages that begin with this prefix. A browser sends the token as the cookie streams_app_live.
-    Applications make their own tokens, see docs/live-views.md.
+    Applications make their own tokens, see docs/reference/live-views.md.
     """
     from streams_app.clock import SystemClock
     from streams_app.live.hub.tokens import LONGEST_MS, signed

@@ -12,7 +12,7 @@ class FoldInfo(msgspec.Struct, frozen=True):
     """Fold id of the record, which is the same whenever the record is sent."""
     name: str
     reason: str
-    """Why the group was closed; ``docs/semantics.md`` lists the reasons."""
+    """Why the group was closed; ``docs/reference/folds.md`` lists the reasons."""
     events: int
     first_event_ms: int
     last_event_ms: int

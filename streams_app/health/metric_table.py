@@ -416,7 +416,7 @@ METRICS: Final = (
         "1 while the worker is not ready, by the cause in /health/ready: start, claim, kafka, redis, redis-memory, "
         "schema-registry, topic (missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), "
         "poll (of a hub, failed), end (about to end) or other.",
-        "/health/ready has the details; the action for each is in operations.md, Health.",
+        "/health/ready has the details; the action for each is in docs/reference/health.md.",
     ),
     Description(
         "streams_app_redis_refuses_writes", "gauge", ("cause",),

@@ -31,7 +31,7 @@ from streams_app.tuning.name_sets import NameSets
 Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
 
 CAPACITY: Final = 10_500_000
-"""Maximum number of events; with all computed arrays, the process takes 300 to 450 MB, see ``docs/measurements.md``."""
+"""Maximum number of events; with all computed arrays, the process takes 300 to 450 MB, see ``docs/explained/measurements.md``."""
 
 MAX_SHORT_MS: Final = 2**32 - 1
 """Longest range whose times fit into four bytes each: 49 days."""

@@ -1,4 +1,4 @@
-"""Estimates the memory of open groups in Redis (pure), from the layout of the state, see ``docs/internals.md``.
+"""Estimates the memory of open groups in Redis (pure), from the layout of the state, see ``docs/explained/internals.md``.
 
 A group is a member of two sorted sets and has a hash. Measured with 20 000 groups of 0 to 200 names and members of 10 to 100 bytes,
 on Redis 7.0 and Valkey 9.1: the estimate lies between the two, within a quarter of either. It does not include the values that

@@ -31,7 +31,7 @@ from streams_app.settings.described import DERIVED, descriptions, models_in
 from tests.checkout import rooms
 
 ROOT: Final = Path(__file__).parents[2]
-REFERENCE: Final = ROOT / "docs" / "reference.md"
+REFERENCE: Final = ROOT / "docs" / "reference"
 RECORD_SCHEMA: Final = ROOT / "streams_app" / "folded-record.schema.json"
 SHARED: Final = ("config", "app")
 """Options of nearly every command, which are described once."""
@@ -126,30 +126,32 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
             yield f"`{name}`", f'`"{DERIVED[name]}"`' if name in DERIVED else _default(field), docstrings[key]
 
 
-# The file
+# The pages
 
 
-def blocks() -> dict[str, str]:
-    """Return every table by the name of its markers."""
+def blocks() -> dict[Path, dict[str, str]]:
+    """Return the tables of each page by the name of their markers."""
+    metrics = ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice) for one in METRICS)
+    reasons = ((f"`{reason}`", words) for reason, words in REASONS.items())
+    causes = ((f"`{cause}`", words) for cause, words in CAUSES.items())
     return {
-        "commands": command_sections(),
-        "settings": table(("setting", "default", "what it is"), settings(Settings)),
-        "metrics": table(
-            ("metric", "type", "labels", "what it is", "what to do when it moves"),
-            ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice) for one in METRICS),
-        ),
-        "reasons": table(("reason", "the event"), ((f"`{reason}`", words) for reason, words in REASONS.items())),
-        "causes": table(("cause", "what happened"), ((f"`{cause}`", words) for cause, words in CAUSES.items())),
+        REFERENCE / "commands.md": {"commands": command_sections()},
+        REFERENCE / "settings.md": {"settings": table(("setting", "default", "what it is"), settings(Settings))},
+        REFERENCE / "metrics.md": {
+            "metrics": table(("metric", "type", "labels", "what it is", "what to do when it moves"), metrics),
+            "causes": table(("cause", "what happened"), causes),
+        },
+        REFERENCE / "errors.md": {"reasons": table(("reason", "the event"), reasons)},
     }
 
 
-def written(text: str) -> str:
-    """Return the page with the tables derived from the code.
+def written(text: str, tables: dict[str, str]) -> str:
+    """Return a page with the tables derived from the code.
 
     Raises:
         ValueError: The markers of a table are missing.
     """
-    for name, block in blocks().items():
+    for name, block in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, opened, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
@@ -165,7 +167,8 @@ def with_reasons(text: str) -> str:
 
 
 if __name__ == "__main__":
-    REFERENCE.write_text(written(REFERENCE.read_text("utf-8")), "utf-8")
+    for path, tables in blocks().items():
+        path.write_text(written(path.read_text("utf-8"), tables), "utf-8")
     RECORD_SCHEMA.write_text(with_reasons(RECORD_SCHEMA.read_text("utf-8")), "utf-8")
     page.PAGE.write_text(page.written(), "utf-8")
     rooms.PAGE.write_text(rooms.written(rooms.PAGE.read_text("utf-8")), "utf-8")

@@ -1,4 +1,4 @@
-"""The bounds that close a group (pure): quiet period, maximum hold and content. ``docs/internals.md`` describes how to add one.
+"""The bounds that close a group (pure): quiet period, maximum hold, content. ``docs/explained/internals.md`` describes adding one.
 
 Redis applies the same rules: ``shared/closing.lua`` contains those for time, ``fold.lua`` contains those for content, and
 ``seal.lua`` finds the open groups that are due. :mod:`streams_app.folding.core.model` applies all of them in memory. The *score* of

@@ -56,7 +56,7 @@ def parse(key: bytes | None, value: bytes | None, expected: ExpectedRecords) -> 
     Args:
         key: Record key: the canonical bytes of the group key. They are the same for the groups ``1`` and ``"1"``, so the group is
             read from the value.
-        value: JSON, see the folded record in docs/semantics.md.
+        value: JSON, see docs/reference/record.md.
 
     Returns:
         A change for each name, in the order of the record; it has a value if the record carries values. If the record is not a

@@ -1,4 +1,4 @@
-"""The first program of docs/subscribers.md, run by a reader who has read no further."""
+"""The first program of docs/reference/subscribers.md, run by a reader who has read no further."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.worker.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 
-PAGE = ROOT / "docs" / "subscribers.md"
+PAGE = ROOT / "docs" / "reference" / "subscribers.md"
 
 
 async def test_first_program_publishes_an_event_that_its_worker_handles(site: Site) -> None:

@@ -14,7 +14,7 @@ from socketserver import ForkingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIServer, make_server
 
-import shop_views  # type: ignore[import-not-found]  # the program of docs/subscribers.md
+import shop_views  # type: ignore[import-not-found]  # the program of docs/reference/subscribers.md
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.db import transaction

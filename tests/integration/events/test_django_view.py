@@ -1,4 +1,4 @@
-"""The Django view of docs/subscribers.md publishes from processes that were forked after their parent had published."""
+"""The Django view of docs/reference/subscribers.md publishes from processes that were forked after their parent had published."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 async def test_django_view_publishes_committed_events_from_each_forked_process(site: Site) -> None:
-    (program,) = [text for text in fenced(ROOT / "docs" / "subscribers.md", "python") if "from django" in text]
+    (program,) = [text for text in fenced(ROOT / "docs" / "reference" / "subscribers.md", "python") if "from django" in text]
     topic = site.names.topic("paid")
     (site.folder / "shop_views.py").write_text(with_topics(program, OrderPaid=topic))
     config = site.config(site.fold("folded", "updates"))

@@ -135,7 +135,7 @@ async def test_decimal_beyond_the_precision_of_sqlite_is_the_nearest_float(made:
     assert ([(12345678901234567890.5, 2.0)], [Counts(written=2), Counts(unchanged=2)]) == (found, counts)
 
 
-DOCS = (Path(__file__).parents[3] / "docs" / "read-stores.md").read_text("utf-8")
+DOCS = (Path(__file__).parents[3] / "docs" / "reference" / "read-stores.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("table", re.findall(r"(CREATE TABLE account_metrics .*?)```", DOCS, re.DOTALL))

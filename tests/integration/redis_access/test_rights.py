@@ -47,7 +47,7 @@ def app_of(site: Site, server: redis.Redis) -> WholeApp:
 
 
 def test_documented_rights_match_the_tested_ones() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "servers.md").read_text("utf-8")
 
     assert f"~{{APP_ID/* {RIGHTS}" in text
     assert f"`{CLUSTER_RIGHTS}`" in text

@@ -177,7 +177,7 @@ async def test_check_warns_about_a_sentinel_that_is_down_and_about_a_missing_quo
 
 
 def test_documented_sentinel_rights_match_the_tested_ones() -> None:
-    assert f"{SENTINEL_RIGHTS}\n" in (ROOT / "docs" / "operations.md").read_text("utf-8")
+    assert f"{SENTINEL_RIGHTS}\n" in (ROOT / "docs" / "reference" / "servers.md").read_text("utf-8")
 
 
 async def test_users_of_redis_and_sentinel_have_exactly_the_documented_rights(stage: Stage, tmp_path: Path) -> None:

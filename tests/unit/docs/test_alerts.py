@@ -34,7 +34,7 @@ def test_alert_states_the_problem_and_the_action(alert: str) -> None:
 
 
 def test_each_stuck_condition_has_an_alert_and_states_the_normal_value() -> None:
-    page = ROOT / "docs" / "subscribers.md"
+    page = ROOT / "docs" / "reference" / "subscribers.md"
     stuck = quoted(columns(page, "## Monitoring", 3))
 
     assert set(stuck) == {name_of(alert) for alert in ALERTS if "streams-app-subscribers" in RULES.partition(alert)[0]}
@@ -42,10 +42,10 @@ def test_each_stuck_condition_has_an_alert_and_states_the_normal_value() -> None
 
 
 def test_each_alert_has_a_documentation_row_with_meaning_and_action() -> None:
-    page = ROOT / "docs" / "operations.md"
+    page = ROOT / "docs" / "reference" / "alerts.md"
 
-    assert [name_of(alert) for alert in ALERTS] == quoted(columns(page, "## Alerts", 0))
-    assert all(cell.strip() for column in (1, 2) for cell in columns(page, "## Alerts", column))
+    assert [name_of(alert) for alert in ALERTS] == quoted(columns(page, "# Alerts", 0))
+    assert all(cell.strip() for column in (1, 2) for cell in columns(page, "# Alerts", column))
 
 
 def test_aggregation_labels_are_checked_against_the_aggregated_metric() -> None:

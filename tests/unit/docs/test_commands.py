@@ -119,6 +119,20 @@ def test_every_link_has_a_target(page: Path) -> None:
     assert [] == dead
 
 
+def test_every_page_named_in_code_and_manifests_exists() -> None:
+    files = [path for folder in ("streams_app", "deploy", "examples", "benchmarks", "tests") for path in (ROOT / folder).rglob("*")]
+    kinds = {".py", ".yml", ".toml", ".json", ".html", ".lua", ".js"}
+    named = {
+        (name, path.name)
+        for path in [*files, ROOT / "Makefile", ROOT / "docker-compose.yml", ROOT / "pyproject.toml"]
+        if path.suffix in kinds or path.name == "Makefile"
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text("utf-8"))
+    }
+
+    assert len(named) > 20
+    assert [] == sorted(f"{path}: {name}" for name, path in named if not (ROOT / name).is_file())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_documented_file_and_folder_exists(page: Path) -> None:
     named = re.findall(r"`((?:streams_app|tests|deploy|examples|benchmarks|docs|\.ci)/[\w./*-]+)`", page.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The cases of docs/compared.md: how other systems handle bursts of events, and what a fold does."""
+"""The cases of docs/explained/compared.md: how other systems handle bursts of events, and what a fold does."""
 
 from __future__ import annotations
 

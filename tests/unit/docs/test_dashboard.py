@@ -61,7 +61,7 @@ def test_variable_takes_the_values_of_an_existing_label(variable: dict[str, Any]
 
 
 def test_first_row_has_a_panel_for_each_of_the_five_stuck_conditions() -> None:
-    documented = columns(ROOT / "docs" / "subscribers.md", "## Monitoring", 0)
+    documented = columns(ROOT / "docs" / "reference" / "subscribers.md", "## Monitoring", 0)
     row, *rest = DASHBOARD["panels"]
 
     assert "row" == row["type"]

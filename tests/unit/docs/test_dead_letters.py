@@ -1,4 +1,4 @@
-"""The dead letter shown in docs/subscribers.md has the format of a real one."""
+"""The dead letter shown in docs/reference/subscribers.md has the format of a real one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams_app import Event, Received, Retries, subscriber
 from streams_app.operations.dead_letter import ListedDeadLetter, split_headers
 from streams_app.testing import SubscriberTester
 
-PAGE = (Path(__file__).parents[3] / "docs" / "subscribers.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "subscribers.md").read_text("utf-8")
 TRACE = "Traceback (most recent call last): ..."
 """The page's abbreviation of a trace, whose lines depend on the file."""
 

@@ -31,7 +31,7 @@ def test_readme_view_loads_beside_the_settings(tmp_path: Path) -> None:
     assert 86_400_000 == Settings.load(file, {}).live_view("supporters").expiry_ms
 
 
-@pytest.mark.parametrize("section", fenced(ROOT / "docs" / "read-stores.md", "toml"))
+@pytest.mark.parametrize("section", fenced(ROOT / "docs" / "reference" / "read-stores.md", "toml"))
 def test_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text((ROOT / "examples" / "streams.toml").read_text("utf-8") + section, "utf-8")
@@ -90,7 +90,7 @@ def test_readme_subscriber_is_called_with_the_record_of_its_example_and_publishe
 
 
 def test_reference_query_selects_the_changes() -> None:
-    (query,) = fenced(REFERENCE, "sql")
+    (query,) = fenced(REFERENCE / "settings.md", "sql")
     with sqlite3.connect(":memory:") as connection:
         connection.execute("CREATE TABLE post_metrics (account_id, metric, value)")
         connection.executemany(

@@ -25,13 +25,13 @@ from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import dead_lettering
 from tests.checkout import rooms
 from tests.checkout.pages import PAGES, ROOT, name_of
-from tests.checkout.reference import REFERENCE, settings, written
+from tests.checkout.reference import REFERENCE, blocks, settings, written
 from tests.test_house import FLOORS
 
 
 def columns(page: Path, heading: str, column: int = 0) -> list[str]:
     """Return the cells of one column of the table that follows a line."""
-    _, _, rest = page.read_text("utf-8").partition(f"\n{heading}\n")
+    _, _, rest = page.read_text("utf-8").partition(f"{heading}\n")
     table = re.search(r"(?:^\|.*\n)+", rest, re.MULTILINE)
     assert table, f"no table below {heading!r}"
     return [re.split(r"(?<!\\)\|", row)[1:-1][column] for row in table[0].splitlines()[2:]]
@@ -41,10 +41,11 @@ def quoted(cells: list[str]) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
-def test_reference_tables_match_the_code() -> None:
-    text = REFERENCE.read_text("utf-8")
+@pytest.mark.parametrize("page", blocks(), ids=name_of)
+def test_reference_tables_match_the_code(page: Path) -> None:
+    text = page.read_text("utf-8")
 
-    assert written(text) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
+    assert written(text, blocks()[page]) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
 
 
 def test_picture_of_the_rooms_matches_the_imports() -> None:
@@ -57,20 +58,21 @@ def test_picture_of_the_rooms_matches_the_imports() -> None:
 
 
 def test_differing_table_is_detected() -> None:
-    text = REFERENCE.read_text("utf-8")
+    page = REFERENCE / "settings.md"
+    text = page.read_text("utf-8")
     changed = text.replace("| `kafka.partitions` | `4` |", "| `kafka.partitions` | `5` |")
 
     assert text != changed
-    assert text == written(changed)
+    assert text == written(changed, blocks()[page])
 
 
 def test_page_without_the_placeholder_of_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="<!-- commands -->"):
-        written("")
+        written("", {"commands": ""})
 
 
 def test_subscribers_page_lists_the_options_of_a_declaration_with_their_defaults() -> None:
-    page = ROOT / "docs/subscribers.md"
+    page = ROOT / "docs/reference/subscribers.md"
     options = inspect.signature(subscriber).parameters.values()
 
     expected = {
@@ -92,7 +94,7 @@ def test_subscribers_page_lists_the_options_of_a_declaration_with_their_defaults
 
 
 def test_subscribers_page_lists_the_arguments_of_a_function() -> None:
-    cells = columns(ROOT / "docs/subscribers.md", "A function takes one argument:")
+    cells = columns(ROOT / "docs/reference/subscribers.md", "A function takes one argument:")
     documented = {re.sub(r"^await |\(.*$", "", name) for name in quoted(cells)}
 
     public = {name for name in dir(Received) if not name.startswith("_")}
@@ -105,7 +107,7 @@ def test_reference_lists_every_exit_code() -> None:
     for one in classes:
         classes += one.__subclasses__()
 
-    assert {"0", *(str(one.exit_code) for one in classes)} == set(quoted(columns(REFERENCE, "## Exit codes")))
+    assert {"0", *(str(one.exit_code) for one in classes)} == set(quoted(columns(REFERENCE / "errors.md", "## Exit codes")))
 
 
 def test_reference_lists_every_header_of_a_dead_letter() -> None:
@@ -113,7 +115,7 @@ def test_reference_lists_every_header_of_a_dead_letter() -> None:
     smallest = without_content(
         without_content(dead_letter_of(RejectingComponent("fold", "f", "app", "dead"), TP("s", 0), rejected, 0))
     )
-    documented = quoted(columns(REFERENCE, "Its headers are text:"))
+    documented = quoted(columns(REFERENCE / "errors.md", "Its headers are text:"))
     record = SimpleNamespace(offset=0, key=None, value=None, timestamp=0, headers=())
     error = ValueError("no such article")
     work = InFlightEvent(record, 0, first_failed_ms=1)
@@ -139,14 +141,17 @@ def test_every_documented_setting_and_metric_exists(page: Path) -> None:
 
 def test_every_broken_variant_named_in_internals_exists() -> None:
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests" / "simulation").glob("mutants*.py"))
-    documented = quoted(columns(ROOT / "docs" / "internals.md", "A variant that is not caught fails the tests.", -1))
+    documented = quoted(columns(ROOT / "docs" / "explained" / "internals.md", "A variant that is not caught fails the tests.", -1))
 
     assert documented
     assert [] == [name for name in documented if f'"{name}",' not in sources]
 
 
 def test_every_file_and_proof_of_a_mechanism_exists() -> None:
-    page, heading = ROOT / "docs" / "internals.md", "column is a broken variant, or a test that fails without the mechanism."
+    page, heading = (
+        ROOT / "docs" / "explained" / "internals.md",
+        "column is a broken variant, or a test that fails without the mechanism.",
+    )
     files, proofs = (columns(page, heading, column) for column in (4, 5))
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
 
@@ -156,7 +161,7 @@ def test_every_file_and_proof_of_a_mechanism_exists() -> None:
 
 
 def test_internals_lists_the_folders_in_import_order() -> None:
-    text = (ROOT / "docs" / "internals.md").read_text("utf-8")
+    text = (ROOT / "docs" / "explained" / "internals.md").read_text("utf-8")
     (sentence,) = re.findall(r"those before it: (.*?)\.\s+Files\s+below", text, re.DOTALL)
 
     assert [floor.rpartition("/")[2] for floor in FLOORS if floor != "kafka/patches"] == re.findall(r"`(\w+)`", sentence)
@@ -165,7 +170,7 @@ def test_internals_lists_the_folders_in_import_order() -> None:
 def test_every_code_location_of_the_glossary_exists() -> None:
     package = ROOT / "streams_app"
     sources = "".join(path.read_text("utf-8") for path in package.rglob("*.py"))
-    rows = re.findall(r"^\|.*$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\|.*$", (ROOT / "docs" / "reference" / "glossary.md").read_text("utf-8"), re.MULTILINE)
     named = quoted([row.split("|")[3] for row in rows])
 
     assert len(named) > len(rows) // 2
@@ -189,7 +194,7 @@ def logged() -> set[str]:
 
 
 def test_documented_log_lines_are_exactly_those_of_the_code() -> None:
-    documented = quoted(columns(ROOT / "docs" / "operations.md", "The table has … in place of a number or a name."))
+    documented = quoted(columns(ROOT / "docs" / "reference" / "log-lines.md", "The table has … in place of a number or a name."))
     documented = [text.replace("no progress …", "…") for text in documented if "=" not in text and text != "new"]
 
     lines = logged()

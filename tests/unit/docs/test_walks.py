@@ -1,4 +1,4 @@
-"""The names of the code in docs/internals.md exist; those of its walks in the files that the walks give for them."""
+"""The names of the code in docs/explained/internals.md exist; those of its walks in the files that the walks give for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_house import PACKAGE
 
-PAGE = PACKAGE.parent / "docs" / "internals.md"
+PAGE = PACKAGE.parent / "docs" / "explained" / "internals.md"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 STEP = re.compile(r"`(?P<name>[A-Z]\w+\.\w+|[a-z_]+)`(?:,? (?:\(|in )`(?P<file>[\w/]+\.py)`)?")
 """A method or function, with its file where one is given: in parentheses or after "in"."""

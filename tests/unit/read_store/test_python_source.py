@@ -219,7 +219,7 @@ def test_documentation_shows_the_example() -> None:
     root = Path(__file__).parents[3]
     _, _, program = (root / "examples" / "served.py").read_text("utf-8").partition('"""\n\n')
 
-    assert f"```python\n{program}```" in (root / "docs" / "read-stores.md").read_text("utf-8")
+    assert f"```python\n{program}```" in (root / "docs" / "reference" / "read-stores.md").read_text("utf-8")
 
 
 async def test_example_returns_the_existing_values() -> None:

@@ -68,7 +68,7 @@ def test_database_that_is_no_source_is_a_configuration_error() -> None:
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda database: database.folder)
 def test_documentation_of_settings_names_the_url_of_the_database(database: RegisteredDatabase) -> None:
-    rows = (ROOT / "docs" / "reference.md").read_text("utf-8").splitlines()
+    rows = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8").splitlines()
     keys = ["url", *(["source_url"] if database.is_source else [])]
     missing = [
         key
