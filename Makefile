@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test nightly lint docs native bench bench-journal bench-live chaos clean
+.PHONY: install help demo check hook test nightly lint docs site native bench bench-journal bench-live chaos clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -54,6 +54,9 @@ lint: install ## ruff and mypy
 # the tables of docs/reference and docs/explained/compared.md, from the code
 docs: install ## writes the tables of docs/, and the picture of the rooms
 	@$(BIN)/python -m tests.checkout.reference
+
+site: install ## builds the documentation as web pages, in build/site
+	@$(BIN)/python -m tests.checkout.site $(ARGS)
 
 # needs Rust (cargo); `worker.native = "off"` in the settings leaves it unused
 native: install ## builds the native core, and installs it into .venv

@@ -126,19 +126,54 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
             yield f"`{name}`", f'`"{DERIVED[name]}"`' if name in DERIVED else _default(field), docstrings[key]
 
 
+def setting_sections() -> str:
+    """Return a table for each section of the settings, below its heading."""
+    sections: dict[str, list[tuple[str, str, str]]] = {}
+    for row in settings(Settings):
+        section, dot, _ = row[0].strip("`").partition(".")
+        sections.setdefault(section if dot else "", []).append(row)
+    head = ("setting", "default", "what it is")
+    return "\n\n".join(
+        f"## {section}\n\n{table(head, rows)}" if section else table(head, rows) for section, rows in sections.items()
+    )
+
+
+# Metrics
+
+METRIC_SECTIONS: Final = {
+    "read_store": "Read stores",
+    "subscriber": "Subscribers",
+    "publish": "Published events",
+    "live": "Live views",
+    "journal": "Journals",
+}
+"""Beginning of the name of a metric → heading; all others are of folds or of the worker as a whole."""
+
+
+def metric_sections() -> str:
+    """Return a table of the metrics of each kind of component, below its heading."""
+    sections: dict[str, list[tuple[str, ...]]] = {}
+    for one in METRICS:
+        first = one.name.removeprefix("streams_app_")
+        of_fold = "Folds" if "fold" in one.labels else "Workers"
+        section = next((heading for prefix, heading in METRIC_SECTIONS.items() if first.startswith(prefix)), of_fold)
+        sections.setdefault(section, []).append((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice))
+    head = ("metric", "type", "labels", "what it is", "what to do when it moves")
+    return "\n\n".join(f"## {section}\n\n{table(head, rows)}" for section, rows in sections.items())
+
+
 # The pages
 
 
 def blocks() -> dict[Path, dict[str, str]]:
     """Return the tables of each page by the name of their markers."""
-    metrics = ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice) for one in METRICS)
     reasons = ((f"`{reason}`", words) for reason, words in REASONS.items())
     causes = ((f"`{cause}`", words) for cause, words in CAUSES.items())
     return {
         REFERENCE / "commands.md": {"commands": command_sections()},
-        REFERENCE / "settings.md": {"settings": table(("setting", "default", "what it is"), settings(Settings))},
+        REFERENCE / "settings.md": {"settings": setting_sections()},
         REFERENCE / "metrics.md": {
-            "metrics": table(("metric", "type", "labels", "what it is", "what to do when it moves"), metrics),
+            "metrics": metric_sections(),
             "causes": table(("cause", "what happened"), causes),
         },
         REFERENCE / "errors.md": {"reasons": table(("reason", "the event"), reasons)},

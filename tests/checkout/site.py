@@ -1,0 +1,233 @@
+"""Build the site of the documentation. ``make site``.
+
+``python -m tests.checkout.site`` writes build/site: the pages of docs/, README.md as its start page, and each file of the
+repository that a page links to. It fails if a link or an anchor is broken, or if a page loads anything from another server.
+
+``--published FOLDER`` writes the site into a folder of its version instead, beside those of other versions, for the version
+selector: FOLDER/versions.json lists them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+CONFIG: Final = DOCS / "zensical.toml"
+OUTPUT: Final = ROOT / "build" / "site"
+PAGES: Final = {
+    **{page: page.relative_to(DOCS) for page in sorted(DOCS.rglob("*.md")) if page.name != "pypi.md"},
+    ROOT / "README.md": Path("index.md"),
+    ROOT / "CHANGELOG.md": Path("changelog.md"),
+    ROOT / "CONTRIBUTING.md": Path("contributing.md"),
+    ROOT / "examples" / "project_page" / "README.md": Path("files", "examples", "project_page.md"),
+    ROOT / "streams_app" / "kafka" / "patches" / "README.md": Path("files", "patches.md"),
+}
+"""Page of the repository → its place in the site."""
+LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".service": "ini"}
+FENCED: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+LINK: Final = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def version() -> str:
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
+
+
+# The pages
+
+
+def site_path(target: Path) -> Path:
+    """Return the place of a linked file in the site: that of its page, or a page that shows the file."""
+    if target in PAGES:
+        return PAGES[target]
+    if DOCS in target.parents:
+        return target.relative_to(DOCS)
+    return Path("files", f"{target.relative_to(ROOT)}.md")
+
+
+def page_of(target: Path) -> str:
+    """Return a page that shows a file of the repository, or the files of a folder."""
+    name = target.relative_to(ROOT)
+    head = f"---\nsearch:\n  exclude: true\n---\n# {name.name}\n\n`{name}`\n\n"
+    if not target.is_dir():
+        return head + _shown(target)
+    files = sorted(path for path in target.iterdir() if path.is_file() and path.suffix in LANGUAGES)
+    return head + "\n".join(f"## {path.name}\n\n{_shown(path)}" for path in files)
+
+
+def _shown(path: Path) -> str:
+    return f"````{LANGUAGES.get(path.suffix, '')}\n{path.read_text('utf-8').rstrip()}\n````\n"
+
+
+def relinked(text: str, page: Path, linked: set[Path]) -> str:
+    """Return the text of a page with its links as the site has them; adds the files that it links to."""
+
+    def moved(found: re.Match[str]) -> str:
+        target = (page.parent / found[1]).resolve()
+        linked.add(target)
+        return f"]({os.path.relpath(site_path(target), PAGES[page].parent)}"
+
+    parts = re.split(f"({FENCED.pattern})", text, flags=FENCED.flags)
+    return "".join(part if part.startswith("```") else LINK.sub(moved, part) for part in parts)
+
+
+def write_pages(folder: Path) -> None:
+    """Write the pages of the site, and what they link to, into a folder."""
+    linked: set[Path] = set()
+    for page, target in PAGES.items():
+        _write(folder / target, relinked(page.read_text("utf-8"), page, linked))
+    for path in linked - PAGES.keys():
+        if DOCS not in path.parents:
+            _write(folder / site_path(path), page_of(path))
+    shutil.copytree(DOCS / "pictures", folder / "pictures", dirs_exist_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+# llms.txt
+
+
+def entries(nav: list[object], section: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the section and the page of each entry of the navigation, in its order."""
+    for entry in nav:
+        if isinstance(entry, str):
+            yield section, entry
+        elif isinstance(entry, dict):
+            for name, inner in entry.items():
+                yield from entries(inner, name) if isinstance(inner, list) else [(section, str(inner))]
+
+
+def navigation() -> list[tuple[str, str]]:
+    return list(entries(tomllib.loads(CONFIG.read_text("utf-8"))["project"]["nav"]))
+
+
+def llms_txt(pages: Path) -> str:
+    """Return the index of the pages for language models (https://llmstxt.org): each with its first sentence."""
+    project = tomllib.loads(CONFIG.read_text("utf-8"))["project"]
+    lines = [f"# streams_app {version()}", "", f"> {project['site_description']}"]
+    before = None
+    for section, name in navigation():
+        if section != before:
+            lines += ["", f"## {section}" if section else "", ""]
+            before = section
+        title, summary = _title_and_summary((pages / name).read_text("utf-8"))
+        lines.append(f"- [{title}]({name}): {summary}")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _title_and_summary(text: str) -> tuple[str, str]:
+    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    prose = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", FENCED.sub("", text))
+    first = re.search(r"^(?![#|<>*!-]).+(?:\n.+)*", prose, re.MULTILINE)
+    sentence = re.match(r".*?[.:](?=\s|$)", " ".join(first[0].split())) if first else None
+    return title[1] if title else "", sentence[0] if sentence else ""
+
+
+# Checks
+
+
+class Links(HTMLParser):
+    """The links and anchors of a page, and what it loads."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        elif "src" in values:
+            self.loaded.append(values["src"])
+        elif tag == "link" and values.get("rel") in {"stylesheet", "icon", "preconnect"}:
+            self.loaded.append(values["href"])
+
+
+def faults(site: Path) -> list[str]:
+    """Return the broken links and anchors of a site, and what its pages load from other servers."""
+    parsed = {page.resolve(): Links(page) for page in sorted(site.rglob("*.html")) if page.name != "404.html"}
+    found = []
+    for page, one in parsed.items():
+        found += [f"{page.name}: loads {url}" for url in one.loaded if re.match(r"(https?:)?//", url)]
+        for link in one.links + one.loaded:
+            path, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:|//", link) or link == "":
+                continue
+            target = (page.parent / path.partition("?")[0]).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            if not target.exists() or (anchor and target in parsed and anchor not in parsed[target].anchors):
+                found.append(f"{page.name}: broken link {link}")
+    return found
+
+
+# Building
+
+
+def build(output: Path, *, selector: bool = False) -> None:
+    """Build the site into a folder, which is replaced.
+
+    Raises:
+        SystemExit: Zensical or a check has found a fault.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        site = _built(Path(folder), selector=selector)
+        shutil.rmtree(output, ignore_errors=True)
+        shutil.copytree(site, output)
+
+
+def _built(work: Path, *, selector: bool) -> Path:
+    write_pages(work / "pages")
+    config = CONFIG.read_text("utf-8").replace("VERSION", version())
+    if selector:
+        config += '\n[project.extra.version]\nprovider = "mike"\n'
+    _write(work / "zensical.toml", config)
+    program = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "zensical.toml"]
+    if (ended := subprocess.run(program, cwd=work, check=False)).returncode:
+        raise SystemExit(ended.returncode)
+    site = work / "site"
+    for page in (work / "pages").rglob("*.md"):
+        shutil.copy(page, site / page.relative_to(work / "pages"))
+    _write(site / "llms.txt", llms_txt(work / "pages"))
+    if found := faults(site):
+        raise SystemExit("\n".join(found))
+    return site
+
+
+def publish(folder: Path, name: str) -> None:
+    """Build the site into a folder of its version, and list all versions for the selector; the newest is the default."""
+    build(folder / name, selector=True)
+    names = [path.name for path in folder.iterdir() if path.is_dir()]
+    newest = sorted(names, key=lambda one: [int(part) for part in re.findall(r"\d+", one)], reverse=True)
+    _write(folder / "versions.json", json.dumps([{"version": one, "title": one, "aliases": []} for one in newest]))
+    _write(folder / "index.html", f'<!doctype html><meta http-equiv="refresh" content="0; url={newest[0]}/index.html">\n')
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--published", type=Path, metavar="FOLDER")
+    parser.add_argument("--name", default=version(), help="The name of the version.")
+    arguments = parser.parse_args()
+    if arguments.published:
+        publish(arguments.published, arguments.name)
+    else:
+        build(OUTPUT)
+        print(f"{OUTPUT.relative_to(ROOT)} is written; `python3 -m http.server --directory {OUTPUT.relative_to(ROOT)}` serves it")

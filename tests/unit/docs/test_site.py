@@ -1,0 +1,75 @@
+"""The pages of the site of the documentation, and the checks of what Zensical has built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.checkout.pages import ROOT
+from tests.checkout.site import DOCS, PAGES, faults, llms_txt, navigation, page_of, relinked, site_path, write_pages
+
+
+def test_navigation_has_each_page_of_the_docs_once() -> None:
+    named = [name for _, name in navigation()]
+    pages = [str(target) for target in PAGES.values() if target.parts[0] != "files"]
+
+    assert sorted(pages) == sorted(named), "add the page to the navigation in docs/zensical.toml"
+
+
+def test_only_the_publishing_job_may_request_a_token() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "docs.yml").read_text("utf-8"))["jobs"]
+
+    assert {"publish": {"pages": "write", "id-token": "write"}} == {
+        name: job["permissions"] for name, job in jobs.items() if "permissions" in job
+    }
+    assert [] == [step for step in jobs["publish"]["steps"] if "run" in step]
+
+
+def test_page_links_to_other_pages_and_to_pages_that_show_files() -> None:
+    linked: set[Path] = set()
+    text = "[a](README.md#guarantees) [b](examples/shop.py) [c](https://example.com) [d](#here)\n```\n[e](README.md)\n```\n"
+
+    expected = (
+        "[a](index.md#guarantees) [b](files/examples/shop.py.md) [c](https://example.com) [d](#here)\n```\n[e](README.md)\n```\n"
+    )
+    assert expected == relinked(text, ROOT / "CHANGELOG.md", linked)
+    assert {ROOT / "README.md", ROOT / "examples" / "shop.py"} == linked
+
+
+def test_page_of_a_file_shows_it_and_page_of_a_folder_its_files() -> None:
+    manifests = ROOT / "deploy" / "kubernetes"
+
+    assert (ROOT / "examples" / "shop.py").read_text("utf-8").rstrip() in page_of(ROOT / "examples" / "shop.py")
+    assert "## workers.yaml\n\n````yaml\n" in page_of(manifests)
+    assert Path("files/deploy/kubernetes.md") == site_path(manifests)
+
+
+def test_llms_txt_has_each_page_with_a_sentence(tmp_path: Path) -> None:
+    write_pages(tmp_path)
+    lines = [line for line in llms_txt(tmp_path).splitlines() if line.startswith("- ")]
+
+    assert len(navigation()) == len(lines)
+    assert [] == [line for line in lines if not line.endswith((".", ":", "?"))]
+    assert not (tmp_path / "pypi.md").exists()
+    assert (tmp_path / "pictures" / "folding-curve.png").exists()
+    assert DOCS == ROOT / "docs"
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('<a href="b.html#there">', None),
+        ('<a href="https://example.com/">', None),
+        ('<a href="c.html">', "a.html: broken link c.html"),
+        ('<a href="b.html#nowhere">', "a.html: broken link b.html#nowhere"),
+        ('<img src="missing.svg">', "a.html: broken link missing.svg"),
+        ('<script src="https://unpkg.com/x"></script>', "a.html: loads https://unpkg.com/x"),
+    ],
+)
+def test_broken_link_and_foreign_server_are_faults(body: str, fault: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(body, "utf-8")
+    (tmp_path / "b.html").write_text('<h2 id="there">', "utf-8")
+
+    assert ([fault] if fault else []) == faults(tmp_path)
