@@ -9,8 +9,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, ratio_points, window_of
-from streams_app.console.pages.overview import fold_path, fold_state, problems_of
+from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, ratio_points, window_of
+from streams_app.console.pages.overview import fold_state, problems_of
+from streams_app.console.pages.paths import fold_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked
@@ -35,14 +36,6 @@ SORTS: Final = {
     "largest": "most changed names",
 }
 """Sort orders of the open groups, with their names."""
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """A part of the definition in plain words."""
-
-    what: str
-    text: str
-    link: str = ""
 
 
 class GroupRow(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
 from streams_app.console.pages.fold import group_path
-from streams_app.console.pages.overview import fold_path
+from streams_app.console.pages.paths import fold_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.hiding import Hidden

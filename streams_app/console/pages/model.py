@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -59,6 +59,14 @@ class Chart(msgspec.Struct, frozen=True):
     hint: str
 
 
+class Rule(msgspec.Struct, frozen=True):
+    """A part of a definition in plain words."""
+
+    what: str
+    text: str
+    link: str = ""
+
+
 class Figure(msgspec.Struct, frozen=True):
     """A number at which people glance, with its last time as a small chart."""
 
@@ -109,3 +117,16 @@ def ratio_points(history: History, now_ms: int, window: Window, labels: Mapping[
 def ratio(records: float | None, events: float | None) -> float | None:
     """Return the folding ratio of counts or rates; None if nothing was emitted."""
     return None if records is None or not events else max(0.0, 1 - records / events)
+
+
+def line_chart(
+    key: str, title: str, unit: Unit, hint: str, points: Sequence[float | None], window: Window, now: float | None = None
+) -> Chart:
+    """Return a chart of one line.
+
+    Args:
+        now: The present value; None: that of the last point that is known.
+    """
+    last = next((point for point in reversed(points) if point is not None), None)
+    found = last if now is None else now
+    return Chart(key, title, unit, [Series(title, list(points))], window.from_ms, window.step_ms, found, hint)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
+from streams_app.console.pages.paths import OF_ALERTS, fold_path, journal_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.alerts import Alert, Facts, alerts_of
@@ -126,11 +126,6 @@ def overview_of(
 # Problems
 
 
-def fold_path(name: str) -> str:
-    """Return the path of the page of a fold."""
-    return f"/folds/{quote(name, safe='')}"
-
-
 def link_of(alert: Alert, declarations: Declarations) -> str:
     """Return the path of the page that shows more of an alert; empty if there is none."""
     settings = declarations.settings
@@ -142,8 +137,8 @@ def link_of(alert: Alert, declarations: Declarations) -> str:
         topics = {one.subscriber.name: one.dead_letters for one in declarations.workload.subscriptions}
     else:
         names = {fold.name for fold in settings.folds}
-        if alert.kind == "subscriber":
-            return subscriber_path(alert.about)
+        if path := OF_ALERTS.get(alert.kind):
+            return path(alert.about)
         return fold_path(alert.about) if alert.kind in ("fold", "name", "reader") and alert.about in names else ""
     return topic_path(topics[alert.about]) if alert.about in topics else ""
 
@@ -349,8 +344,8 @@ class Picture:
         lag = most(self._workers, "read_store_lag_records", store=name)
         is_up = most(self._workers, "up", component=f"read_store.{name}")
         rate = self._rate("read_store_writes_total", store=name)
-        state, word = AWAY if is_up == 0 else _by_lag(lag, rate, "in sync")
-        return Branch(Node("read store", name, state, word, _lag(lag)), [], rate, "values/s")
+        state, word = AWAY if is_up == 0 else by_lag(lag, rate, "in sync")
+        return Branch(Node("read store", name, state, word, _lag(lag), store_path(name)), [], rate, "values/s")
 
     def _subscriber(self, name: str, *, is_enabled: bool) -> Branch:
         rate = self._rate("subscriber_finished_total", subscriber=name)
@@ -364,20 +359,20 @@ class Picture:
     def _view(self, name: str) -> Branch:
         lag = most(self._workers, "live_lag_records", view=name)
         rate = self._rate("live_events_total", view=name)
-        state, word = _by_lag(lag, rate, "current")
+        state, word = by_lag(lag, rate, "current")
         if most(self._workers, "live_reading", view=name):
             state, word = "attention", "reading"
         facts = [_counted(self._sum("live_pages", view=name), "page"), *_lag(lag)]
-        node = Node("live view", name, state, word, [fact for fact in facts if fact])
+        node = Node("live view", name, state, word, [fact for fact in facts if fact], view_path(name))
         return Branch(node, [], rate, "events/s")
 
     def _journal(self, name: str) -> Branch:
         lag = most(self._workers, "journal_lag_records", journal=name)
         rate = self._rate("journal_entries_total", journal=name)
-        state, word = _by_lag(lag, rate, "current")
+        state, word = by_lag(lag, rate, "current")
         size = self._sum("journal_bytes", journal=name)
         facts = ([compact_size(int(size))] if size is not None else []) + _lag(lag)
-        return Branch(Node("journal", name, state, word, facts), [], rate, "events/s")
+        return Branch(Node("journal", name, state, word, facts, journal_path(name)), [], rate, "events/s")
 
     def _rate(self, name: str, /, **labels: str) -> float | None:
         return self._history.rate_now(name, self._now_ms, labels)
@@ -411,11 +406,6 @@ def fold_state(fold: Fold, workers: Sequence[Samples], rate: float | None) -> tu
     return ("ok", "folding") if rate else ("ok", "idle")
 
 
-def subscriber_path(name: str) -> str:
-    """Return the path of the page of a subscriber."""
-    return f"/subscribers/{quote(name, safe='')}"
-
-
 def subscriber_state(name: str, workers: Sequence[Samples], rate: float | None) -> tuple[State, str]:
     """Return how a subscriber is, and the word for it."""
     waiting = most(workers, "subscriber_waiting_events", subscriber=name)
@@ -430,7 +420,8 @@ def subscriber_state(name: str, workers: Sequence[Samples], rate: float | None) 
     return ("ok", "running") if rate or waiting else ("ok", "idle")
 
 
-def _by_lag(lag: float | None, rate: float | None, word: str) -> tuple[State, str]:
+def by_lag(lag: float | None, rate: float | None, word: str) -> tuple[State, str]:
+    """Return how far behind a reader is, as a state and a word; the word is given for one that is not behind."""
     if lag is None:
         return "unknown", "not seen"
     return ("attention", "behind") if lag > max(BEHIND, BEHIND_SECONDS * (rate or 0)) else ("ok", word)

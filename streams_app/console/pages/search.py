@@ -12,7 +12,7 @@ import msgspec
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import record_path
-from streams_app.console.pages.overview import fold_path, subscriber_path
+from streams_app.console.pages.paths import fold_path, subscriber_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path

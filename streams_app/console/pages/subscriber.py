@@ -8,8 +8,9 @@ from typing import Final, Literal
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, Window, window_of
-from streams_app.console.pages.overview import DISABLED, problems_of, subscriber_path, subscriber_state
+from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, Window, window_of
+from streams_app.console.pages.overview import DISABLED, problems_of, subscriber_state
+from streams_app.console.pages.paths import subscriber_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked
@@ -24,14 +25,6 @@ SEARCHED: Final = 50_000
 
 SINCE_MS: Final = 3_600_000
 """Time back from which finished events are searched, too."""
-
-
-class SubscriberRule(msgspec.Struct, frozen=True):
-    """A part of the declaration."""
-
-    what: str
-    text: str
-    link: str = ""
 
 
 class EventFact(msgspec.Struct, frozen=True):
@@ -67,7 +60,7 @@ class SubscriberPage(msgspec.Struct, frozen=True):
     state: State
     word: str
     problems: list[Problem]
-    definition: list[SubscriberRule]
+    definition: list[Rule]
     charts: list[Chart]
     may_ask: bool
     asked: str
@@ -96,9 +89,9 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     links = (subscriber_path(name), "/workers", topic_path(one.dead_letters))
     problems = [problem for problem in problems_of(declarations, states, sources.history, now_ms) if problem.link in links]
     definition = [
-        SubscriberRule("does", one.subscriber.description), SubscriberRule("reads", one.topic, topic_path(one.topic)),
-        SubscriberRule("may run twice", {"yes": "yes", "no": "no", "unknown": "deduplicated"}[one.subscriber.idempotent]),
-        SubscriberRule("rejects to", one.dead_letters, topic_path(one.dead_letters)),
+        Rule("does", one.subscriber.description), Rule("reads", one.topic, topic_path(one.topic)),
+        Rule("may run twice", {"yes": "yes", "no": "no", "unknown": "deduplicated"}[one.subscriber.idempotent]),
+        Rule("rejects to", one.dead_letters, topic_path(one.dead_letters)),
     ]  # fmt: skip
 
     async def explained() -> EventAnswer:
