@@ -107,7 +107,10 @@ FILES: Final = {
 }  # fmt: skip
 """Files that are served to browsers, with their types."""
 
-SECTIONS: Final = {"page": "", "fold": "Folds", "subscriber": "Subscribers", "topic": "Topics"}
+SECTIONS: Final = {
+    "page": "", "fold": "Folds", "subscriber": "Subscribers", "read store": "Read stores", "live view": "Live views",
+    "journal": "Journals", "topic": "Topics",
+}  # fmt: skip
 """Heading of the navigation for each kind of page."""
 
 HEADERS: Final = {

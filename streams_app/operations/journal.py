@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -13,13 +14,19 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.formatting import counted, escaped, json_line, shown, time_text
+from streams_app.exact_json import encode
+from streams_app.formatting import counted, escaped, json_line, shown, shown_key, time_text
+from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.core.day import begin_of, day_of
-from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
+from streams_app.journal.core.entry import UNKEYED
+from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_fault, key_text, keys_meant
+from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.store.journal_store import JournalScripts, JournalShardReader, JournalStore, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.journal.store.segment import Segment
+from streams_app.operations.folded_events import parse_fold_id, raw_events
 from streams_app.operations.groups import redis_of
+from streams_app.redis_access.client import REDIS_ERRORS, why_unreachable
 from streams_app.settings import JournalSettings, Settings
 
 DAY_EXAMPLE: Final = "2026-08-20"
@@ -181,6 +188,152 @@ def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dic
         "newest_ms": segment.newest_ms,
         "largest": [[key_text(status.journal, key), size] for key, size in segment.largest],
     }
+
+
+# Events of a key
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvent:
+    """An event of a key, or a range of offsets that the journal does not have.
+
+    Attributes:
+        day: UTC day of an event; empty for a gap, and for a time that is on no calendar.
+        value: Value as produced, or decoded to JSON if it is framed by a schema registry; None for a tombstone, and if it was too
+            large to be kept.
+        size: Size of the value as produced.
+        remark: Of a gap: why; of an event: why its value is not shown, or why it is not in the folded record.
+        changed: Of an event of a folded record: names that it changed; None: unknown.
+    """
+
+    is_gap: bool
+    partition: int
+    first: int
+    last: int
+    day: str = ""
+    at_ms: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    size: int = 0
+    remark: str = ""
+    changed: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvents:
+    """Some events of a key.
+
+    Attributes:
+        next: Cursor after them, as :attr:`.JournalPage.next`; empty for events of a folded record.
+        is_whole: Whether there are no others at present.
+        remarks: What is missing and why, one sentence each.
+    """
+
+    events: tuple[KeyEvent, ...]
+    next: str = ""
+    is_whole: bool = True
+    remarks: tuple[str, ...] = ()
+
+
+def key_event(found: Entry | Gap) -> KeyEvent:
+    """Return an entry or a gap as an event of its key (pure)."""
+    if isinstance(found, Gap):
+        return KeyEvent(True, found.partition, found.first, found.last, remark=REASONS.get(found.why, found.why))
+    value, remark = found.value, ""
+    if found.too_large is not None:
+        value, remark = None, f"too large to be kept: {found.too_large:,} bytes"
+    elif found.decoded is not None:
+        value = encode(found.decoded)
+    elif found.undecoded:
+        remark = f"not decoded: {escaped(found.undecoded)}"
+    size = found.too_large if found.too_large is not None else len(found.value or b"")
+    return KeyEvent(
+        False,
+        found.partition,
+        found.offset,
+        found.offset,
+        _day_or_nothing(found.at_ms),
+        found.at_ms,
+        found.key,
+        value,
+        size,
+        remark,
+    )
+
+
+def _day_or_nothing(at_ms: int) -> str:
+    try:
+        return day_of(at_ms) if at_ms >= 0 else ""
+    except OverflowError:  # producers choose the times of records
+        return ""
+
+
+def check_begin(begin: str, now_ms: int) -> None:
+    """Check where reading is to start; a CursorError says what is valid (pure)."""
+    parse_start(begin, now_ms)
+
+
+def _members(journal: JournalSettings, key: str | None) -> tuple[bytes, ...]:
+    return (UNKEYED,) if key is None else keys_meant(journal, key)
+
+
+def typed_key(journal: JournalSettings, key: bytes) -> tuple[str | None, bool]:
+    """Return a stored key as it is typed, and whether typing it finds its events; None: events without a key (pure)."""
+    text = key_text(journal, key)
+    if text is None:
+        return None, True
+    typed = text if journal.is_by_record_key else shown_key(text)
+    return typed, bool(typed) and key in keys_meant(journal, typed)
+
+
+async def events_of_key(
+    settings: Settings, journal: JournalSettings, key: str | None, begin: str, now_ms: int, *, most: int, max_bytes: int
+) -> KeyEvents:
+    """Read events of a key from a start on; at a removed event, continue at the first stored one.
+
+    Args:
+        key: Key as typed, see :func:`.keys_meant`; None: events without a key.
+        begin: Where to start, see :func:`.parse_start`.
+        most: Maximum number of entries and gaps.
+        max_bytes: No further entry is read after this many bytes.
+
+    Raises:
+        CursorError: ``begin`` is invalid.
+        TryAgainError: Redis does not answer.
+        ConfigurationError: It rejects the connection.
+    """
+    keys, start = _members(journal, key), parse_start(begin, now_ms)
+    async with JournalReader(settings, journal.name) as reader:
+        try:
+            page = await reader.page(keys, start, limit=most, max_bytes=max_bytes, from_floor=True)
+        except REDIS_ERRORS as error:
+            raise await why_unreachable(settings.redis, error) from error
+    floors, fault, unread = begin_text(page.floors), key_fault(journal, settings.limits, keys), ", ".join(map(str, page.unread))
+    remarks = (
+        f"{fault}." if fault else "", f"The journal {floors}." if floors else "",
+        f"Not read yet by a worker, or lost by Redis: partition {unread} of {journal.source}." if unread else "",
+    )  # fmt: skip
+    return KeyEvents(tuple(map(key_event, page.items)), page.next, page.is_caught_up, tuple(filter(None, remarks)))
+
+
+async def events_of_record(settings: Settings, journal: JournalSettings, key: str | None, fold_id: str, *, most: int) -> KeyEvents:
+    """Read the events of a folded record, with what each changed.
+
+    Raises:
+        ConfigurationError: The fold id is invalid, or the journal does not have the events of its fold.
+        TryAgainError: Redis does not answer.
+    """
+    events: list[KeyEvent] = []
+    async with aclosing(raw_events(settings, journal, _members(journal, key), parse_fold_id(fold_id))) as items:
+        async for found in items:
+            if len(events) == most:
+                return KeyEvents(tuple(events), is_whole=False, remarks=(f"Only the first {most} are shown.",))
+            if isinstance(found, Gap):
+                events.append(key_event(found))
+            else:
+                changed = None if found.rejected else found.changed
+                events.append(replace(key_event(found.entry), remark=found.rejected, changed=changed))
+    return KeyEvents(tuple(events))
 
 
 # Removal of segments

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, overview, record, search, settings, subscriber, topic, workers
+from streams_app.console.pages import fold, group, journal, overview, record, search, settings, subscriber, topic, workers
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -75,6 +75,16 @@ PAGES: Final = (
         "How a subscriber is, its last hour, and what became of one event.",
         subscriber.html, subscriber.SubscriberPage, subscriber.collect,
         (Parameter("event", "id of an event, TOPIC:PARTITION:OFFSET, or a record key"),),
+    ),
+    ConsolePage(
+        "/journals/{journal}", "/journals/{journal}.json", "{journal}",
+        "The days and largest keys of a journal, and the events of one key.",
+        journal.html, journal.JournalConsolePage, journal.collect,
+        (
+            Parameter("key", "key of events, as `streams-app journal read` takes it"),
+            Parameter("from", "where reading begins, as `--from` of that command"),
+            Parameter("fold", "header fold-id of a record: only its events"), Parameter("unkeyed", "`yes`: events without a key"),
+        ),
     ),
     ConsolePage(
         "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,

@@ -166,11 +166,10 @@ def record_text(record: TopicRecord, hidden: Hidden) -> RecordText:
     key = None if record.key is None else hidden.key(shown(record.key.decode("utf-8", "backslashreplace")))
     kind, text, is_cut = HIDDEN if hidden.is_on else value_text(record.value)
     headers = [] if hidden.is_on else list(header_texts(record.headers))
-    summary = " ".join(text[: 4 * SUMMARY].split())
     reason, detail, source = dead_letter_texts(record)
     return RecordText(
         record.partition, record.offset, record.at_ms, key, reason, "" if hidden.is_on else detail, source, kind, text,
-        summary[:SUMMARY] + ("…" if len(summary) > SUMMARY else ""), len(record.value or b""), is_cut, headers,
+        summary_of(text), len(record.value or b""), is_cut, headers,
     )  # fmt: skip
 
 
@@ -197,6 +196,12 @@ def value_text(value: bytes | None) -> tuple[Kind, str, bool]:
     except (orjson.JSONDecodeError, TypeError):
         kind = TEXT
     return kind, text[:MOST_CHARACTERS], len(text) > MOST_CHARACTERS
+
+
+def summary_of(text: str) -> str:
+    """Return the begin of a text in one line."""
+    line = " ".join(text[: 4 * SUMMARY].split())
+    return line[:SUMMARY] + ("…" if len(line) > SUMMARY else "")
 
 
 def _text(value: bytes) -> str | None:

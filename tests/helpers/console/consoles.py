@@ -77,6 +77,13 @@ def with_console(settings: Settings, **given: Any) -> Settings:
     return Settings.model_validate({**dict(settings), "console": given})
 
 
+def with_components(settings: Settings, folder: Path) -> Settings:
+    """Return the settings with a journal."""
+    fold = settings.folds[0]
+    journal = {"name": "events", "source": fold.source, "key": "account_id"}
+    return Settings.model_validate({**dict(settings), "journals": [journal]})
+
+
 def token_file(folder: Path, token: str = "right") -> Path:
     path = folder / "console.token"
     path.write_text(f"{token}\n", "utf-8")

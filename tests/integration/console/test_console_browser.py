@@ -16,7 +16,7 @@ from streams_app.clock import SystemClock
 from streams_app.folding.core.event import FoldEvent
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place
-from tests.helpers.console.consoles import RunningConsole, running_console, token_file, with_console
+from tests.helpers.console.consoles import RunningConsole, running_console, token_file, with_components, with_console
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.kafka.topics import create_topics
 from tests.helpers.live.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
@@ -26,6 +26,7 @@ PAGES = {
     "fold": f"/folds/{FOLD}",
     "group": f"/folds/{FOLD}/group?key=anna",
     "record": f"/folds/{FOLD}/record?id={FOLD}:SOURCE:0:0-0&key=anna",
+    "journal": "/journals/events?key=anna",
     "workers": "/workers",
     "settings": "/settings?check=run",
     "search": f"/search?q={FOLD}",
@@ -56,7 +57,7 @@ async def seen(app: Place, client: Redis, browser: Browser, **options: Any) -> A
     keys = ("anna", "<b>bold</b>", "k" * 400)
     events = [FoldEvent(number, now_ms + number, b"s" + key.encode(), {"likes": 1}) for number, key in enumerate(keys)]
     await open_in(app.names.app_id, FOLD, app.topics[0], client, 0, events)
-    settings = Settings.load(Path(app.config()), {})
+    settings = with_components(Settings.load(Path(app.config()), {}), app.folder)
     async with running_console(settings) as console, opened_tabs(browser, **options) as tabs:
         yield console, tabs
         tabs.errors[:] = [error for error in tabs.errors if "status of 404" not in error]
@@ -74,6 +75,7 @@ async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, b
             if view != "without-javascript":
                 poor[name] = await page.evaluate(CONTRAST)
                 overflow[name] = await page.evaluate(OVERFLOW)
+            await page.close()  # a browser keeps six connections to a host, and each live page has one
 
     assert {} == {name: found for name, found in poor.items() if found}
     assert {} == {name: pixels for name, pixels in overflow.items() if pixels > 0}

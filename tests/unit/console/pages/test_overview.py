@@ -68,8 +68,13 @@ def test_reasons_come_worst_first_with_links_and_names_of_alerts() -> None:
         ("critical", "The worker at http://w:8080 is not ready: Redis does not answer", "WorkerNotReady", "/workers"),
         ("critical", "Records of b are overdue by more than a minute", "FoldOverdue", "/folds/b"),
         ("warning", "An open transaction hides records", "", "/workers"),
-        ("warning", "The oldest record that the read store dash lacks is older than a minute", "ReadStoreBehind", ""),
-    ] == [(one.severity, one.text, one.alert, one.link) for one in found.problems]
+        (
+            "warning",
+            "The oldest record that the read store dash lacks is older than a minute",
+            "ReadStoreBehind",
+            "/read-stores/dash",
+        ),
+    ] == [(one.severity, one.text, one.alert, one.link) for one in found.problems]  # fmt: skip
 
 
 def test_alert_about_dead_letters_leads_to_their_topic() -> None:
