@@ -38,7 +38,7 @@ EVENTS: Final = "events"
 MAX_AGGREGATED: Final = 1_500
 """Maximum of ``max_changed`` if ``keep`` is a table of aggregates, because one Redis command writes all values of a group."""
 
-Aggregate = Literal["sum", "last", "max", "min", "count"]
+Aggregate = Literal["sum", "mean", "max", "min", "count", "first", "last"]
 
 MAX_CLOSING_VALUES: Final = 1_000
 """Maximum number of values that ``close_when`` may list for one field."""
@@ -49,7 +49,9 @@ def _checked_keep(keep: Any) -> Any:
         return keep
     if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
         return dict(keep)
-    raise ValueError('must be "names", "last", "events", or a table of names with sum, last, max, min or count: {likes = "sum"}')
+    *kinds, last = get_args(Aggregate)
+    table = f'a table of names with {", ".join(kinds)} or {last}: {{likes = "sum"}}'
+    raise ValueError(f'must be "names", "last", "events", or {table}')
 
 
 class QuietPeriod(BaseModel):
@@ -136,8 +138,8 @@ class Fold(BaseModel):
     """Field or dotted path with the changed names: the keys of an object, the items of an array, or a string. Default with
     ``format = "debezium"``: the changed columns. Omitted with ``keep = "events"``."""
     keep: Annotated[Literal["names", "last", "events"] | dict[str, Aggregate], BeforeValidator(_checked_keep)] = "names"
-    """``names``; ``last``: also the last value of each name; a table of names with ``sum``, ``last``, ``max``, ``min`` or
-    ``count``, in which ``"*"`` stands for all other names; or ``events``: the events themselves, in order."""
+    """``names``; ``last``: also the last value of each name; a table of names with ``sum``, ``mean``, ``max``, ``min``, ``count``,
+    ``first`` or ``last``, in which ``"*"`` stands for all other names; or ``events``: the events themselves, in order."""
     fields: tuple[str, ...] = ()
     """With ``keep = "events"``: fields or dotted paths of the events that are kept; empty: the whole events."""
     max_bytes: int = Field(500_000, ge=100, le=700_000)

@@ -15,6 +15,7 @@ SESSION_SOURCE = (
     "https://github.com/apache/kafka/blob/trunk/streams/src/main/java/org/apache/kafka/streams/kstream/internals/"
     "KStreamSessionWindowAggregate.java"
 )
+KSQL_AGGREGATES = "https://docs.confluent.io/platform/current/ksqldb/reference/aggregate-functions.html"
 KAFKA_PULL = "https://github.com/apache/kafka/pull"
 
 CASES = Cases("Kafka Streams")
@@ -110,3 +111,18 @@ def _() -> None:
     kit.send({"n": 1}, key=None)
 
     assert ["no-group"] == [letter.reason for letter in kit.dead_letters]
+
+
+@CASES.add(
+    "aggregates of a session", KSQL_AGGREGATES,
+    "ksqlDB: `AVG`, `SUM`, `MIN`, `MAX`, `EARLIEST_BY_OFFSET`, `LATEST_BY_OFFSET`, `COUNT`; sums and means of doubles are rounded "
+    "at each event",
+    "same", '`keep = {rating = "mean", status = "first"}` and the others, exact: rounded once, in the record',
+)  # fmt: skip
+def _() -> None:
+    kit = tester(changed="m", keep={"rating": "mean", "status": "first", "last": "last"})
+    for rating, status in ((0.1, "new"), (0.2, "paid"), (0.3, "sent")):
+        kit.send({"key": "a", "m": {"rating": rating, "status": status, "last": status}})
+    kit.advance("6m")
+
+    assert [{"rating": 0.2, "status": "new", "last": "sent"}] == [record.value["m"] for record in kit.records]

@@ -27,15 +27,16 @@ def _() -> None:
 
 
 @CASES.add(
-    "mode `leading`, the default", TRIGGER, "the run waits, and has the payload of the first trigger", "differs",
-    'no `keep` has the first values alone; `keep = "events"` has the first event in front',
+    "mode `leading`, the default", TRIGGER, "the run waits, and has the payload of the first trigger", "same",
+    '`keep = {"*" = "first"}`: the first value of each name',
 )  # fmt: skip
 def _() -> None:
-    kit = tester("5s")
-    send(kit, 1, 2, 3)
+    kit = tester("5s", keep={"*": "first"}, changed="payload")
+    for version in (1, 2, 3):
+        kit.send({"key": "a", "payload": {"version": version}})
     kit.advance("9s")
 
-    assert [1] == [found[0] for found in numbers(kit)]
+    assert [{"version": 1}] == [record.value["payload"] for record in kit.records]
 
 
 @CASES.add("mode `trailing`", TRIGGER, "the run has the payload of the last trigger", "same", '`keep = "last"`')

@@ -10,11 +10,13 @@ JSON. ``lua/shared/aggregates.lua`` combines two stored values in Redis as :func
   there is a decimal that no double holds. A decimal is rounded to a multiple of the scale, which is far finer than its last digit.
   A limb that is zero at the index :data:`FRACTION_INDEX` + n says that a number with n digits after the point was added. So the
   sum with a decimal is the total, rounded to the most digits after the point that any of its numbers has.
+* A mean is stored as a sum that begins with ``"/"``; its limb at the index :data:`COUNT_INDEX` is the number of values.
 * A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. For numbers, ``rank`` is 0, ``high`` is the nearest double, and
   ``low`` is the exact value minus ``high``; for a decimal below 2^53, minus ``high`` as it is written. For text, ``rank`` is 1, and
   ``high`` is the text in UTF-8. Values are compared by rank, then by ``high``, then by ``low``. If two doubles do not hold a
   number, two more items follow, which are compared last: 1 or -1 if the number is above or below ``high + low``, and its digits as
   text in the order of the numbers (:func:`_ordered_digits`).
+* A first value is ``["^", JSON]``.
 * A last value is its JSON, as with ``keep = "last"``. JSON begins with an ASCII character, and a msgpack array does not.
 """
 
@@ -50,11 +52,14 @@ SCALE: Final = Fraction(1, 2**SCALE_BITS)
 FRACTION_INDEX: Final = 10_000
 """Index of the limbs that say how many digits after the point the numbers of a sum have; they do not change the sum."""
 
+COUNT_INDEX: Final = 20_000
+"""Index of the limb that counts the values of a mean."""
+
 MAX_FRACTION: Final = 300
 """Maximum number of digits after the point of a decimal in a sum. :data:`SCALE` is 10^25 times finer."""
 
 INTEGERS, FLOATS, DECIMALS = 0, 1, 2
-SUM, MAX, MIN = "+", ">", "<"
+SUM, MEAN, FIRST, MAX, MIN = "+", "/", "^", ">", "<"
 NUMBER, TEXT = 0, 1
 
 _LIMB: Final = 2**LIMB_BITS
@@ -116,11 +121,13 @@ class Aggregates:
 
 def _check(kind: Aggregate, name: str, value: Any) -> None:
     if type(value) is Decimal:
-        if kind == "sum" and _fraction_digits(value) > MAX_FRACTION:
-            raise BadEventError("no-value", f"{name!r} has more than {MAX_FRACTION} digits after the point, too many for its sum")
+        if kind in ("sum", "mean") and _fraction_digits(value) > MAX_FRACTION:
+            raise BadEventError(
+                "no-value", f"{name!r} has more than {MAX_FRACTION} digits after the point, too many for its {kind}"
+            )
         return
-    if kind == "sum":
-        raise BadEventError("no-value", f"{name!r} is {_kind_of(value)}, and its sum needs a number")
+    if kind in ("sum", "mean"):
+        raise BadEventError("no-value", f"{name!r} is {_kind_of(value)}, and its {kind} needs a number")
     if kind in ("max", "min") and type(value) is not str:
         raise BadEventError("no-value", f"{name!r} is {_kind_of(value)}, and its {kind}imum needs a number or text")
 
@@ -139,11 +146,13 @@ def combined(stored: bytes, value: bytes) -> bytes:
     if value[0] < _ARRAYS:
         return value
     former, later = _unpacked(stored), _unpacked(value)
-    if later[0] == SUM:
+    if later[0] == FIRST:
+        return stored
+    if later[0] in (SUM, MEAN):
         limbs = _limbs_of(former)
         for index, limb in _limbs_of(later).items():
             limbs[index] = limbs.get(index, 0) + limb
-        return _packed_limbs(limbs, max(former[1], later[1]))
+        return _packed_limbs(later[0], limbs, max(former[1], later[1]))
     before, after = _order_of(former[1:]), _order_of(later[1:])
     return value if after == before or (after > before) == (later[0] == MAX) else stored
 
@@ -152,25 +161,37 @@ def json_of(stored: bytes) -> bytes:
     """Return a stored value as JSON.
 
     A sum of integers is exact, and so is a sum with a decimal that no double holds; any other sum with a float is the nearest
-    double. Maximum, minimum and last value have the value that was received. A sum with a float or a decimal that is beyond the
-    range of doubles becomes an integer, rounded down.
+    double, and so is a mean. Maximum, minimum, first and last value have the value that was received. A mean, or a sum with a float
+    or a decimal, that is beyond the range of doubles becomes an integer, rounded down.
     """
     if stored[0] < _ARRAYS:
         return stored
     parts = _unpacked(stored)
-    if parts[0] != SUM:
-        json: bytes = parts[4]
+    if parts[0] not in (SUM, MEAN):
+        json: bytes = parts[1 if parts[0] == FIRST else 4]
         return json
     limbs = _limbs_of(parts)
     total = sum(limb << (LIMB_BITS * index) for index, limb in limbs.items() if index < FRACTION_INDEX)
-    if parts[1] != INTEGERS:
-        try:
-            nearest = float(total * SCALE)
-        except OverflowError:
-            pass  # beyond the range of doubles; JSON with such a number is not read, unless it is an integer
-        else:
-            return orjson.dumps(nearest) if parts[1] == FLOATS else _decimal_text(total, _most_digits(limbs)).encode()
+    if parts[0] == MEAN:
+        return _double(total * SCALE / limbs[COUNT_INDEX])
+    if parts[1] == FLOATS:
+        return _double(total * SCALE)
+    if parts[1] == DECIMALS and _is_double(total * SCALE):
+        return _decimal_text(total, _most_digits(limbs)).encode()
     return _integer_text(total >> SCALE_BITS).encode()
+
+
+def _double(exact: Fraction) -> bytes:
+    """Return the nearest double as JSON. Beyond the range of doubles, return an integer, because no other such number is read."""
+    return orjson.dumps(float(exact)) if _is_double(exact) else _integer_text(math.floor(exact)).encode()
+
+
+def _is_double(exact: Fraction) -> bool:
+    try:
+        float(exact)
+    except OverflowError:
+        return False
+    return True
 
 
 def _most_digits(limbs: Mapping[int, int]) -> int:
@@ -196,15 +217,29 @@ def _limbs_of(parts: list[Any]) -> dict[int, int]:
     return dict(zip(parts[2::2], map(int, parts[3::2]), strict=True))
 
 
-def _packed_limbs(limbs: Mapping[int, int], kind: int) -> bytes:
-    return _pack([SUM, kind, *(part for item in limbs.items() for part in item)])
+def _packed_limbs(symbol: str, limbs: Mapping[int, int], kind: int) -> bytes:
+    return _pack([symbol, kind, *(part for item in limbs.items() for part in item)])
 
 
 def _sum(values: list[Any]) -> bytes:
+    return _packed_limbs(SUM, *_limbs_and_kind(values))
+
+
+def _mean(values: list[Any]) -> bytes:
+    limbs, kind = _limbs_and_kind(values)
+    return _packed_limbs(MEAN, {**limbs, COUNT_INDEX: len(values)}, kind)
+
+
+def _first(values: list[Any]) -> bytes:
+    return _pack([FIRST, encode(values[0])])
+
+
+def _limbs_and_kind(values: list[Any]) -> tuple[dict[int, int], int]:
+    """Return the limbs of a sum by their index, and its kind."""
     integers = sum(value for value in values if type(value) is int)
     others = [value for value in values if type(value) is not int]
     if not others and -_LIMB < integers < _LIMB:
-        return _pack([SUM, 0, UNIT_INDEX, integers])
+        return {UNIT_INDEX: integers}, INTEGERS
     total, kind, limbs = integers << SCALE_BITS, INTEGERS, dict[int, int]()
     for value in others:
         numerator, denominator = value.as_integer_ratio()
@@ -224,7 +259,7 @@ def _sum(values: list[Any]) -> bytes:
         index += 1
     if others:
         limbs[FRACTION_INDEX + max(map(_fraction_digits, others))] = 0
-    return _packed_limbs(limbs, kind)
+    return limbs, kind
 
 
 def _fraction_digits(value: float | Decimal) -> int:
@@ -310,4 +345,4 @@ _SHORT_INTEGER: Final = 2**100
 _WIDE: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Enough digits for every number that can be kept, and for the difference between such a number and a double."""
 
-_STORED: Final = {"sum": _sum, "count": _count, "max": _max, "min": _min}
+_STORED: Final = {"sum": _sum, "mean": _mean, "count": _count, "max": _max, "min": _min, "first": _first}

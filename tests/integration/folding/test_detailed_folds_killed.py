@@ -73,10 +73,16 @@ async def test_events_are_in_one_record_in_order_after_worker_kills(site: Site) 
 async def test_sums_count_each_event_once_after_worker_kills(site: Site) -> None:
     await site.topics("events", "sums", "events.dead", partitions=1)
     config = site.config(
-        site.fold("sums", "events", quiet_period="2s") + '[folds.sums.keep]\nlikes = "sum"\nseen = "max"\nposts = "count"\n'
+        site.fold("sums", "events", quiet_period="2s")
+        + '[folds.sums.keep]\nlikes = "sum"\nseen = "max"\nposts = "count"\nrank = "mean"\nopened = "first"\n'
     )
     events = [
-        (b"a", json.dumps({"account_id": "a", "metrics": {"likes": 2**60, "seen": number, "posts": 1}}).encode())
+        (
+            b"a",
+            json.dumps(
+                {"account_id": "a", "metrics": {"likes": 2**60, "seen": number, "posts": 1, "rank": number, "opened": number}}
+            ).encode(),
+        )
         for number in range(400)
     ]
     values = await folded_across_a_kill(site, config, "sums", events, 400)
@@ -84,3 +90,5 @@ async def test_sums_count_each_event_once_after_worker_kills(site: Site) -> None
     assert 400 * 2**60 == sum(value["metrics"]["likes"] for value in values)
     assert 400 == sum(value["metrics"]["posts"] for value in values)
     assert 399 == max(value["metrics"]["seen"] for value in values)
+    assert sum(range(400)) == sum(value["metrics"]["rank"] * value["metrics"]["posts"] for value in values)
+    assert all(value["metrics"]["seen"] - value["metrics"]["opened"] == value["metrics"]["posts"] - 1 for value in values)

@@ -305,13 +305,13 @@ def test_kept_events_are_in_the_record_in_order_and_a_group_closes_before_it_is_
 
 
 def test_aggregated_values_are_in_the_record_by_name() -> None:
-    kit = FoldTester(fold(keep={"likes": "sum", "seen": "max", "posts": "count"}))
-    kit.send(event("a") | {"m": {"likes": 2**62, "seen": "2026-01-02", "posts": None, "price": 1}})
-    kit.send(event("a") | {"m": {"likes": 2**62, "seen": "2026-01-01", "posts": 5, "price": 2}})
+    kit = FoldTester(fold(keep={"likes": "sum", "seen": "max", "posts": "count", "by": "first", "rating": "mean"}))
+    kit.send(event("a") | {"m": {"likes": 2**62, "seen": "2026-01-02", "posts": None, "price": 1, "by": "ann", "rating": 4}})
+    kit.send(event("a") | {"m": {"likes": 2**62, "seen": "2026-01-01", "posts": 5, "price": 2, "by": "bob", "rating": 5}})
     kit.send(event("a") | {"m": {"likes": "many"}})
     (record,) = kit.flush()
 
-    assert {"likes": 2**63, "seen": "2026-01-02", "posts": 2, "price": 2} == record.value["m"]
+    assert {"likes": 2**63, "seen": "2026-01-02", "posts": 2, "price": 2, "by": "ann", "rating": 4.5} == record.value["m"]
     assert ["no-value"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 

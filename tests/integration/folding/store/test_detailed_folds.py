@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from streams_app.fold import Aggregate
 from streams_app.folding.core.aggregates import Aggregates, json_of
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
@@ -51,7 +52,7 @@ bounds_of_details = st.builds(
 bounds_of_events = bounds_of_details.flatmap(
     lambda bounds: st.builds(replace, st.just(bounds), max_bytes=st.sampled_from([12, 40, 500]))
 )
-AGGREGATES = Aggregates.of({"u": "sum", "v": "max", "w": "min", "x": "count", "*": "last"})
+AGGREGATES = Aggregates.of({"u": "sum", "v": "max", "w": "min", "x": "count", "y": "mean", "z": "first", "*": "last"})
 bounds_of_aggregates = bounds_of_details.map(lambda bounds: replace(bounds, aggregates=AGGREGATES))
 long_numbers = st.sampled_from(
     [
@@ -72,7 +73,7 @@ steps = st.lists(
                 st.integers(1, 3),
                 st.integers(0, 25),
                 st.sampled_from([b"sa", b"sb", b"j1"]),
-                st.dictionaries(st.sampled_from("uvwxyz"), numbers, max_size=3),
+                st.dictionaries(st.sampled_from("tuvwxyz"), numbers, max_size=3),
                 st.sampled_from([False, False, True]),
             ),
             max_size=12,
@@ -141,6 +142,30 @@ async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bo
 
         assert set(model.open) == set(await open_groups(store))
     assert by_offset(expected) == by_offset(found) == by_offset(list(map(comparable, await outbox_of(store))))
+    await emptied(store)
+
+
+EVERY_KIND: Final[dict[str, Aggregate]] = {kind: kind for kind in get_args(Aggregate)}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2, 3], [3, 1, 1], [0.1, 0.2, 0.3], [2**70, -1, 0.5], [Decimal("12345678901234567.89"), 0.1, 1e300]],
+    ids=["rising", "falling", "floats", "long", "decimal"],
+)
+async def test_every_aggregate_is_combined_in_redis_as_by_the_model(redis: Redis, values: list[Any]) -> None:
+    bounds = Bounds(10, 100_000, reads_details=True, aggregates=Aggregates.of(EVERY_KIND))
+    store, model = new_store(redis), MemoryShard(bounds, PARTITIONS)
+    await store.claim("me", -1, EPOCH, "")
+    for offset, value in enumerate(values):  # a script for each event, so that stored values are combined
+        event = DetailedEvent(offset, 1_000, b"sa", dict.fromkeys(EVERY_KIND, value), False)
+        model.fold(event, 1_000)
+        chunk = DetailedChunkCutter([event], offset - 1, offset, bounds, keeps_values=True).next(RangeTime(WALL, None), 1_000)
+        await fold(store, offset - 1, chunk, bounds, [event], most=100)
+    (sealed,) = (await seal(store, len(values) - 1, 5_000, bounds, limit=10)).sealed
+
+    assert list(map(comparable, model.seal(5_000))) == [comparable(sealed)]
+    assert EVERY_KIND.keys() == sealed.names.keys()
     await emptied(store)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import BadEventError
-from streams_app.exact_json import decode
+from streams_app.exact_json import decode, encode
 from streams_app.folding.core.aggregates import Aggregates, combined, json_of, stored_value
 
 integers = st.integers(-(2**63), 2**64 - 1)
@@ -109,6 +109,31 @@ def test_sum_reads_what_an_earlier_version_has_stored() -> None:
     assert orjson.loads(json_of(former)) == orjson.loads(json_of(combined(former, stored("sum", [0]))))
 
 
+@given(
+    st.lists(st.one_of(integers, floats, decimals, st.integers(-(10**400), 10**400)), min_size=1, max_size=20), st.integers(0, 20)
+)
+def test_mean_is_the_double_nearest_to_the_exact_mean(values: list[Any], cut: int) -> None:
+    found = in_two_parts("mean", values, cut)
+
+    assert nearest(sum(map(Fraction, values), Fraction(0)) / len(values)) == found
+    assert decode(found) is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "mean"), [([1, 2], b"1.5"), ([2, 2], b"2.0"), ([0.1, 0.2, 0.3], b"0.2"), ([-1], b"-1.0"), ([0], b"0.0")]
+)
+def test_mean_of_usual_numbers(values: list[Any], mean: bytes) -> None:
+    assert {mean} == {in_two_parts("mean", values, cut) for cut in range(len(values))}
+
+
+@given(
+    st.lists(st.sampled_from([None, True, 1, 1.0, "é", [], {"a": [1]}, Decimal("12345678901234567.89")]), min_size=1),
+    st.integers(0, 9),
+)
+def test_first_value_of_any_type_is_kept_as_received(values: list[Any], cut: int) -> None:
+    assert encode(values[0]) == in_two_parts("first", values, cut)
+
+
 ordered = st.lists(st.one_of(integers, floats, long, st.text(max_size=3)), min_size=1, max_size=12)
 
 
@@ -176,6 +201,8 @@ def test_last_value_replaces_the_previous_one() -> None:
         ("sum", "5", "'x' is a JSON str, and its sum needs a number"),
         ("sum", None, "'x' is missing or null, and its sum needs a number"),
         ("sum", True, "'x' is a JSON bool, and its sum needs a number"),
+        ("mean", "5", "'x' is a JSON str, and its mean needs a number"),
+        ("mean", Decimal("0." + "1" * 301), "'x' has more than 300 digits after the point, too many for its mean"),
         ("max", [1], "'x' is a JSON list, and its maximum needs a number or text"),
         ("min", None, "'x' is missing or null, and its minimum needs a number or text"),
         ("min", False, "'x' is a JSON bool, and its minimum needs a number or text"),

@@ -19,6 +19,7 @@ end
 local function combined(stored, value)
   if value:byte(1) < ARRAYS then return value end
   local a, b = unpacked(stored), unpacked(value)
+  if a[1] == '^' then return stored end
   if a[1] == '>' then return is_above(a, b) and stored or value end
   if a[1] == '<' then return is_above(b, a) and stored or value end
   local at = {}
