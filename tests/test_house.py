@@ -161,6 +161,7 @@ def test_delivery_imports_only_the_listed_modules() -> None:
         "reasons",
         "redis_access.client",
         "reported_backoff",
+        "retries",
     } == {name.removeprefix("streams_app.") for name in found if not name.startswith("streams_app.delivery.")}
 
 

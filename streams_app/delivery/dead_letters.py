@@ -7,7 +7,6 @@ large for the topic. The headers hold the reason and the source position of the 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from streams_app.delivery.rejected_event import NOT_KEPT, RejectedEvent
 from streams_app.errors import text_of
 from streams_app.reasons import Reason
 from streams_app.reported_backoff import ReportedBackoff
+from streams_app.retries import retried
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,13 @@ class RejectingComponent(NamedTuple):
     topic: str
 
 
+class _UnacknowledgedError(Exception):
+    """The broker has not acknowledged some dead letters; ``cause`` is the error of one of them."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterSender:
     """Sends the dead letters of one processor, and waits for their acknowledgement.
@@ -66,17 +73,25 @@ class DeadLetterSender:
         error.
         """
         backoff = ReportedBackoff(first_seconds=0.1, longest_seconds=1.0)
-        dead_letters, failed = await self._send(self._encoded(rejected))
-        while failed is not None:
+        dead_letters = self._encoded(rejected)
+
+        async def send() -> None:
+            nonlocal dead_letters
+            dead_letters, failed = await self._send(dead_letters)
+            if failed is not None:
+                raise _UnacknowledgedError(failed)
+
+        async def reported(error: _UnacknowledgedError) -> float:
             if on_failed is not None:
-                on_failed(self.component.topic, failed)
+                on_failed(self.component.topic, error.cause)
             if backoff.should_report:
                 logger.warning(
                     "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",
-                    self.component.kind, self.component.name, self.source, len(dead_letters), failed,
+                    self.component.kind, self.component.name, self.source, len(dead_letters), error.cause,
                 )  # fmt: skip
-            await asyncio.sleep(backoff.failed())
-            dead_letters, failed = await self._send(dead_letters)
+            return backoff.failed()
+
+        await retried(send, _UnacknowledgedError, reported)
         if backoff.succeeded():
             logger.info("dead letters acknowledged again %s=%s source=%s", self.component.kind, self.component.name, self.source)
 

@@ -16,6 +16,7 @@ from typing import Final
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
+from streams_app.retries import retried
 
 logger = logging.getLogger(__name__)
 
@@ -68,19 +69,17 @@ class Reconnection:
     async def _compare(self, deliver: Callable[[Batch], None]) -> None:
         while self._waiting:
             fetched, connection = len(self._waiting), self._waiting[-1].connection
-            try:
-                is_same = await self._is_same_log()
-            except DEPENDENCY_ERRORS as error:
-                logger.debug("the log could not be compared, trying again source=%s error=%s", self._tp, text_of(error))
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            if not is_same:
+            if not await retried(self._is_same_log, DEPENDENCY_ERRORS, self._could_not_compare):
                 self._waiting.clear()
                 break
             self._connection = connection
             compared, self._waiting = self._waiting[:fetched], self._waiting[fetched:]
             for batch in compared:
                 deliver(batch)
+
+    async def _could_not_compare(self, error: BaseException) -> float:
+        logger.debug("the log could not be compared, trying again source=%s error=%s", self._tp, text_of(error))
+        return RETRY_SECONDS
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -6,20 +6,22 @@ began last week.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from typing import Final, TypeVar
 
 from streams_app.backoff import Backoff
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.reported_backoff import REPORT_EVERY_MS
+from streams_app.retries import retried
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MAX_RETRY_WAIT_MS: Final = 1_000
-"""Maximum wait of :meth:`OutageReporter.retry` between attempts: all work of a partition waits for it."""
+"""Usual maximum wait of :meth:`OutageReporter.retry` between attempts: all work of a partition waits for it."""
 
 
 class OutageReporter:
@@ -77,27 +79,28 @@ class OutageReporter:
 
     async def retry(
         self,
-        step: Callable[[], Awaitable[object]],
+        step: Callable[[], Awaitable[T]],
         who: Hashable,
         errors: tuple[type[BaseException], ...],
         on_failure: Callable[[BaseException], Awaitable[bool]] | None = None,
-    ) -> None:
-        """Call a step until it raises none of these errors; report the outage and its end, and wait up to 1 s between attempts.
+        *,
+        max_wait_ms: int = MAX_RETRY_WAIT_MS,
+    ) -> T:
+        """Call a step until it raises none of these errors, and return its result; report the outage and its end.
 
         Args:
             step: The step; it must be safe to repeat, because a failed call may have taken effect.
             on_failure: Called after each failure; if it returns True, the next attempt follows without a wait.
         """
-        while True:
-            try:
-                await step()
-            except errors as error:
-                wait_ms = self.failed(error, who)
-                if on_failure is None or not await on_failure(error):
-                    await asyncio.sleep(min(wait_ms, MAX_RETRY_WAIT_MS) / 1000)
-            else:
-                self.succeeded(who)
-                return
+
+        async def reported(error: BaseException) -> float:
+            wait_ms = self.failed(error, who)
+            is_over = on_failure is not None and await on_failure(error)
+            return 0 if is_over else min(wait_ms, max_wait_ms) / 1000
+
+        result = await retried(step, errors, reported)
+        self.succeeded(who)
+        return result
 
     def succeeded(self, who: Hashable = None) -> None:
         """Record a success of the caller ``who``. If no caller with a failure is left, log that the outage is over."""

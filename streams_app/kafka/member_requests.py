@@ -13,7 +13,6 @@ from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
     IllegalGenerationError,
     KafkaConnectionError,
-    KafkaError,
     NotCoordinatorForGroupError,
     RebalanceInProgressError,
     RequestTimedOutError,
@@ -24,10 +23,10 @@ from aiokafka.errors import (
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.structs import TopicPartition
 
-from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Member, NotOwnerError, PartitionCommit
 from streams_app.kafka.log_ends import high_watermarks, stable_ends
+from streams_app.kafka.retriable import while_retriable
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
 """Errors of a request whose connection was closed. The broker may still execute the request, even after later requests."""
@@ -72,8 +71,8 @@ async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Partition
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, positions, member)
-    backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
-    while True:
+
+    async def commit() -> None:
         await coordinator.ensure_coordinator_known()
         try:
             async with coordinator._commit_lock:
@@ -83,14 +82,8 @@ async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Partition
             _check(response, coordinator, member)
         except _NOT_OWNER as error:
             raise NotOwnerError(str(error)) from error
-        except _UNANSWERED:
-            raise
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            await asyncio.sleep(backoff.failed())
-        else:
-            return
+
+    await while_retriable(commit, final=_UNANSWERED)
 
 
 def _retrieve_exception(sending: asyncio.Task[Any]) -> None:

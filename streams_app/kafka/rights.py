@@ -21,8 +21,8 @@ from aiokafka.errors import (
 from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResponse_v3
 from aiokafka.protocol.api import Request, RequestStruct
 
-from streams_app.backoff import Backoff
 from streams_app.errors import ConfigurationError
+from streams_app.kafka.retriable import while_retriable
 from streams_app.kafka.topic_ids import Client, described
 from streams_app.settings import KafkaSettings
 
@@ -140,15 +140,8 @@ async def _on_group(client: AIOKafkaAdminClient, group: str) -> Granted:
 
 
 async def _coordinator(client: AIOKafkaAdminClient, group: str) -> int:
-    backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
     async with asyncio.timeout(COORDINATOR_SECONDS):
-        while True:
-            try:
-                return int(await client.find_coordinator(group))
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-            await asyncio.sleep(backoff.failed())
+        return int(await while_retriable(lambda: client.find_coordinator(group)))
 
 
 def _granted(operations: int) -> Granted:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from streams_app.backoff import Backoff
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
+from streams_app.retries import retried
 
 T = TypeVar("T")
 
@@ -27,12 +27,11 @@ async def with_retries(call: Callable[[], Awaitable[T]]) -> T:
         TryAgainError: The last retry failed.
     """
     backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
-    while True:
-        try:
-            return await call()
-        except AccessDeniedError:
-            raise
-        except TryAgainError as error:
-            if backoff.failures >= (MAX_TOO_SLOW if isinstance(error, TooSlowError) else MAX_FAILURES):
-                raise
-        await asyncio.sleep(backoff.failed())
+
+    async def wait(error: TryAgainError) -> float:
+        is_last = backoff.failures >= (MAX_TOO_SLOW if isinstance(error, TooSlowError) else MAX_FAILURES)
+        if is_last or isinstance(error, AccessDeniedError):
+            raise error
+        return backoff.failed()
+
+    return await retried(call, TryAgainError, wait)

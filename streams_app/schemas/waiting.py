@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final
 
@@ -14,6 +13,7 @@ from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
+from streams_app.retries import retried
 from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry, UnusableSchemaError, registry_of
 from streams_app.settings import Settings
 
@@ -56,19 +56,17 @@ class PatientRegistry:
         ``who`` identifies the caller among those that wait.
         """
         wanted = list(values)
+
+        async def reported(error: Exception) -> float:
+            if isinstance(error, UnusableSchemaError):
+                return self._schema_failed(error, who) / 1000
+            wait_ms = self._outage.failed(error, who)
+            if self._reports_outages:
+                self._report(f"the schema registry does not answer: {error}")
+            return wait_ms / 1000
+
         try:
-            while True:
-                try:
-                    await self.registry.prepare(wanted)
-                except UnusableSchemaError as error:
-                    wait_ms = self._schema_failed(error, who)
-                except (RegistryUnavailableError, ConfigurationError) as error:
-                    wait_ms = self._outage.failed(error, who)
-                    if self._reports_outages:
-                        self._report(f"the schema registry does not answer: {error}")
-                else:
-                    break
-                await asyncio.sleep(wait_ms / 1000)
+            await retried(lambda: self.registry.prepare(wanted), (RegistryUnavailableError, ConfigurationError), reported)
         except BaseException:  # also a cancellation: this caller no longer waits
             self._outage.forget(who)
             self._no_longer_waits(who)

@@ -32,9 +32,15 @@ COMMITS_WITH_BEGINS: Final = (
         (
             Change(
                 COMMIT_AS,
+                "await coordinator.ensure_coordinator_known()",
+                "nonlocal request\nawait coordinator.ensure_coordinator_known()",
+            ),
+            Change(
+                COMMIT_AS,
                 "raise NotOwnerError(str(error)) from error",
                 "if request._consumer_group_generation_id < 0:\n    raise NotOwnerError(str(error)) from error\n"
-                "request = _commit_request(coordinator.group_id, positions, Member(-1, ''))",
+                "request = _commit_request(coordinator.group_id, positions, Member(-1, ''))\n"
+                "raise GroupCoordinatorNotAvailableError() from error",
             ),
         ),
     ),
@@ -48,6 +54,6 @@ COMMITS_WITH_BEGINS: Final = (
         "a commit without an answer is sent again",
         "The broker may apply the first of the two after a newer commit.",
         UNANSWERED,
-        (Change(COMMIT_AS, "except _UNANSWERED:", "except ZeroDivisionError:"),),
+        (Change(COMMIT_AS, "while_retriable(commit, final=_UNANSWERED)", "while_retriable(commit)"),),
     ),
 )

@@ -105,7 +105,7 @@ JOURNALS: Final = (
         "The owner, which does not query the result either, counts the segment as removed and never removes it.",
         PACKING,
         (
-            Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise"),
+            Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise error"),
             Change(f"{KEEPER}._packed_or_gone", "await self._shard.store.close(raw.first)", "False"),
         ),
     ),

@@ -66,7 +66,7 @@ TOY: Final = (
         "toy: the fence does not wait for dead letters",
         "The fence passes an event whose dead letter is not sent yet, and a crash loses it.",
         ("lossy:3",),
-        (Change("delivery.dead_letters:DeadLetterSender.send", "while failed is not None:", "while False:"),),
+        (Change("delivery.dead_letters:DeadLetterSender.send", "if failed is not None:", "if False:"),),
     ),
     Mutant(
         "toy: the highest position of all processors is committed",

@@ -44,6 +44,7 @@ from streams_app.health.progress import Progress
 from streams_app.health.status import Status
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.reported_backoff import ReportedBackoff
+from streams_app.retries import retried
 from streams_app.schemas.waiting import ABOUT as SCHEMA_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -182,13 +183,13 @@ class FoldProcessor:
         """Fold one chunk by as many script calls as it needs; retry while Redis fails, and wait while the outbox is full."""
         progress, backoff = self.shard.begin(chunk, events), _backoff()
         outcome = FoldOutcome.MORE
+
+        async def reported(error: BaseException) -> float:
+            self._report_failure(error, should_log=backoff.should_report)
+            return backoff.failed()
+
         while outcome is not FoldOutcome.DONE:
-            try:
-                step = await self.shard.fold_once(progress)
-            except REDIS_ERRORS as error:
-                self._report_failure(error, should_log=backoff.should_report)
-                await asyncio.sleep(backoff.failed())
-                continue
+            step = await retried(partial(self.shard.fold_once, progress), REDIS_ERRORS, reported)
             if backoff.succeeded():
                 self._report_recovery()
             outcome = step.outcome
@@ -206,7 +207,7 @@ class FoldProcessor:
         elif step.sealed:
             self._wake(chunk)
 
-    def _report_failure(self, error: Exception, *, should_log: bool) -> None:
+    def _report_failure(self, error: BaseException, *, should_log: bool) -> None:
         name, status = self.shard.fold.name, self._context.status
         if isinstance(error, OutOfMemoryError):
             self.emitter.is_redis_full = True

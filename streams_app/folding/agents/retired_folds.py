@@ -29,6 +29,7 @@ from streams_app.folding.store.replies import CAUSES
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.reported_backoff import ReportedBackoff
+from streams_app.retries import retried
 
 logger = logging.getLogger(__name__)
 
@@ -105,18 +106,13 @@ async def emit_open_groups(emitter: Emitter) -> None:
         name, shard.tp, shard.fold.output, name,
     )  # fmt: skip
     backoff = ReportedBackoff(first_seconds=1.0, longest_seconds=10.0)
-    while True:
-        try:
-            await emitter.drain()
-        except (*REDIS_ERRORS, OSError) as error:
-            if backoff.should_report:
-                logger.warning(
-                    "open groups cannot be emitted yet fold=%s source=%s error=%s",
-                    name, shard.tp, text_of(error),
-                )  # fmt: skip
-            if not shard.is_claimed:
-                raise FencedError("seal", "lost-reply") from error
-            await asyncio.sleep(backoff.failed())
-        else:
-            logger.info("all open groups of the retired fold are emitted fold=%s source=%s", name, shard.tp)
-            return
+
+    async def reported(error: BaseException) -> float:
+        if backoff.should_report:
+            logger.warning("open groups cannot be emitted yet fold=%s source=%s error=%s", name, shard.tp, text_of(error))
+        if not shard.is_claimed:
+            raise FencedError("seal", "lost-reply") from error
+        return backoff.failed()
+
+    await retried(emitter.drain, (*REDIS_ERRORS, OSError), reported)
+    logger.info("all open groups of the retired fold are emitted fold=%s source=%s", name, shard.tp)

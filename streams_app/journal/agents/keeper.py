@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Protocol
 
 from redis.exceptions import OutOfMemoryError
@@ -24,6 +25,7 @@ from streams_app.journal.core.repack import Repacker, RowDigest, digest_of
 from streams_app.journal.store.journal_store import MAX_STAGED, REPLY_BYTES, STAGED_BYTES, JournalStore
 from streams_app.journal.store.segment import Segment
 from streams_app.redis_access.client import REDIS_ERRORS
+from streams_app.retries import retried
 from streams_app.settings import JournalSettings
 
 logger = logging.getLogger(__name__)
@@ -274,12 +276,12 @@ class Keeper:
 
     async def _swap(self, packed: Segment, blocks: int) -> bool:
         """Replace raw blocks by staged ones. Retry until Redis replies, because only a reply shows whether they are replaced."""
-        while True:
-            try:
-                return await self._shard.store.swap(packed, blocks)
-            except REDIS_ERRORS as error:
-                self._failed_with(error)
-            await asyncio.sleep(IDLE_SECONDS)
+
+        async def reported(error: BaseException) -> float:
+            self._failed_with(error)
+            return IDLE_SECONDS
+
+        return await retried(partial(self._shard.store.swap, packed, blocks), REDIS_ERRORS, reported)
 
     def _failed_with(self, error: BaseException) -> None:
         if isinstance(error, OutOfMemoryError):

@@ -44,6 +44,9 @@ ACTIONS: Final = {
 CHECK_SECONDS: Final = 10.0
 """Interval at which a partition without new records checks the stored checkpoint."""
 
+MAX_WAIT_MS: Final = 10_000
+"""Maximum wait between attempts of a call on the store."""
+
 
 class StoreProcessors(Processors):
     """Creates a :class:`StoreProcessor` for each partition; the processors use the store and its source one at a time."""
@@ -79,24 +82,26 @@ class StoreProcessors(Processors):
         Raises:
             CheckpointError: The store is available, but the checkpoint of the partition is not the one that the call expects.
         """
-        while True:
-            try:
-                async with self._turn:
-                    self._active = processor
-                    try:
-                        result = await call()
-                    finally:
-                        self._active = None
-            except CheckpointError:
-                self.outages.succeeded(processor)
-                raise
-            except Exception as error:  # any error: the worker must continue to fold
-                wait_ms = self.outages.failed(error, processor)
-                logger.debug("read store not available, trying again", exc_info=error)
-            else:
-                self.outages.succeeded(processor)
-                return result
-            await asyncio.sleep(wait_ms / 1000)
+
+        async def in_turn() -> T | CheckpointError:
+            async with self._turn:
+                self._active = processor
+                try:
+                    return await call()
+                except CheckpointError as error:
+                    return error  # the store has answered
+                finally:
+                    self._active = None
+
+        async def reported(error: BaseException) -> bool:
+            logger.debug("read store not available, trying again", exc_info=error)
+            return False
+
+        # After any error, because the worker must continue to fold.
+        found = await self.outages.retry(in_turn, processor, (Exception,), reported, max_wait_ms=MAX_WAIT_MS)
+        if isinstance(found, CheckpointError):
+            raise found
+        return found
 
     def oldest_ms(self) -> dict[TP, int]:
         """Return, by partition, the timestamp of the oldest record that was delivered and is not synced yet, in ms."""
