@@ -1,7 +1,8 @@
 """The program of the package as processes that are forked from one which has imported it: imports are half of a start.
 
 :class:`ForkedProcess` is ``subprocess.Popen`` for ``python -m streams_app``. The forked process differs from a new one only in what
-it has imported. A command for which that could matter is not forked: see :func:`is_forkable`. The server is this module as a
+it has imported, and in that garbage collection exempts these modules: to visit them when a process ends would take longer than most
+commands. A command for which that could matter is not forked: see :func:`is_forkable`. The server is this module as a
 program. It has no threads, it ends with the tests, and its processes end with it.
 """
 
@@ -48,6 +49,9 @@ IMPORTED: Final = (
 )
 """Modules that the server imports. Importing them starts no thread and patches nothing."""
 
+PROGRAMS: Final = ("streams_app", "tests.chaos.kill_points", "tests.helpers.worker.impatient", "tests.helpers.worker.patient")
+"""Modules that may be forked: the program, and variants of it that replace methods of what is already imported."""
+
 PYTHONPATH: Final = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 """The module search path of the server."""
 
@@ -57,12 +61,13 @@ _START_MS = 60_000
 
 
 def is_forkable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether a command is ``python -m streams_app …`` in an environment that needs no new interpreter."""
+    """Return whether a command is ``python -m`` with one of :data:`PROGRAMS`, in an environment that needs no new interpreter."""
     differing = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
     return (
         _Session.is_open
         and sys.platform == "linux"
-        and list(command[:3]) == [sys.executable, "-m", "streams_app"]
+        and list(command[:2]) == [sys.executable, "-m"]
+        and command[2] in PROGRAMS
         and _is_importable(environment.get("PYTHONPATH", "").split(os.pathsep))
         and not [name for name in differing - {"PYTHONPATH"} if name.startswith(_OF_INTERPRETER)]
     )
@@ -335,7 +340,6 @@ def _main(path: str) -> None:
     gc.collect()
     gc.freeze()
     work = _serve(path)
-    gc.unfreeze()
     work()
 
 
