@@ -37,7 +37,7 @@ PAGES: Final = {
 }
 """Page of the repository → its place in the site."""
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".service": "ini"}
-FENCED: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+FENCED: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK: Final = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
@@ -80,7 +80,7 @@ def relinked(text: str, page: Path, linked: set[Path]) -> str:
         return f"]({os.path.relpath(site_path(target), PAGES[page].parent)}"
 
     parts = re.split(f"({FENCED.pattern})", text, flags=FENCED.flags)
-    return "".join(part if part.startswith("```") else LINK.sub(moved, part) for part in parts)
+    return "".join(part if part.lstrip(" ").startswith("```") else LINK.sub(moved, part) for part in parts)
 
 
 def write_pages(folder: Path) -> None:

@@ -16,7 +16,7 @@ from benchmarks.live import main as bench_live
 from streams_app.cli import group
 from streams_app.cli.demo import command as demo
 from tests.chaos.__main__ import main as chaos
-from tests.checkout.pages import PAGES, ROOT, fenced, name_of
+from tests.checkout.pages import PAGES, ROOT, fenced, name_of, without_blocks
 
 COMMANDS_OF_TARGETS = {
     "demo": demo,
@@ -33,8 +33,7 @@ def calls(page: Path) -> Iterator[str]:
     text = page.read_text("utf-8")
     for block in fenced(page, ""):
         yield from (line.split(" #")[0].strip() for line in block.splitlines() if line.startswith(("streams-app ", "make ")))
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    yield from re.findall(r"`((?:streams-app|make) [^`]+)`", prose)
+    yield from re.findall(r"`((?:streams-app|make) [^`]+)`", without_blocks(text))
 
 
 def waiting_for_label(words: list[str], command: click.Command) -> str | None:
@@ -106,7 +105,7 @@ def test_command_is_recognized_by_its_words_and_options(call: str, fault: str | 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_has_a_target(page: Path) -> None:
-    prose = re.sub(r"^```.*?^```$|`[^`]*`(?!\])", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"`[^`]*`(?!\])", "", without_blocks(page.read_text("utf-8")))
     dead = []
     for link in re.findall(r"\]\(([^)\s]+)\)", prose):
         if link.startswith("https://"):

@@ -24,13 +24,6 @@ def test_readme_settings_are_those_of_the_examples_and_load() -> None:
     assert "post-metric-updated.account-metrics" == Settings.load(file, {}).fold("account-metrics").output
 
 
-def test_readme_view_loads_beside_the_settings(tmp_path: Path) -> None:
-    file = tmp_path / "streams.toml"
-    file.write_text("\n".join(fenced(ROOT / "README.md", "toml")), "utf-8")
-
-    assert 86_400_000 == Settings.load(file, {}).live_view("supporters").expiry_ms
-
-
 @pytest.mark.parametrize("section", fenced(ROOT / "docs" / "reference" / "read-stores.md", "toml"))
 def test_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
@@ -54,7 +47,7 @@ def test_readme_record_follows_from_its_settings_and_event() -> None:
     assert wanted["fold"].keys() == record.value["fold"].keys()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "how-to"], ids=name_of)
 def test_every_documented_program_runs(page: Path) -> None:
     for program in fenced(page, "python"):
         names: dict[str, Any] = {}
@@ -64,8 +57,8 @@ def test_every_documented_program_runs(page: Path) -> None:
                 value()
 
 
-def test_readme_functions_fold_an_event() -> None:
-    program, _ = fenced(ROOT / "README.md", "python")
+def test_functions_in_python_fold_an_event() -> None:
+    program, _ = fenced(REFERENCE / "python.md", "python")
     names: dict[str, Any] = {}
     exec(program, names)
     kit = FoldTester(names["app"].settings.fold("account-metrics"))
@@ -75,8 +68,8 @@ def test_readme_functions_fold_an_event() -> None:
     assert {"account_id": "anna", "metrics": ["likes"]} == {key: record.value[key] for key in ("account_id", "metrics")}
 
 
-def test_readme_subscriber_is_called_with_the_record_of_its_example_and_publishes() -> None:
-    _, program = fenced(ROOT / "README.md", "python")
+def test_subscriber_of_the_how_to_page_is_called_with_the_record_of_the_readme_and_publishes() -> None:
+    (program,) = fenced(ROOT / "docs" / "how-to" / "call-a-function.md", "python")
     names: dict[str, Any] = {}
     exec(program, names)
     fold = FoldTester(Settings.load(ROOT / "examples" / "streams.toml", {}).fold("account-metrics"))

@@ -1,4 +1,4 @@
-"""The worked example of docs/how-to/choose-a-window.md, computed."""
+"""The worked example of docs/explained/folding-curve.md, computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.replay import curve_of
 
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "choose-a-window.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "explained" / "folding-curve.md").read_text("utf-8")
 
 
 def rows(name: str) -> list[list[str]]:
