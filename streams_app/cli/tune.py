@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,8 +123,7 @@ def command(
     from streams_app.cli.tune_live import curve_of_workers
     from streams_app.cli.tune_view import show
     from streams_app.formatting import json_line
-    from streams_app.tuning.points import Recommendation
-    from streams_app.tuning.recommending import recommend
+    from streams_app.tuning.candidates import recommendation_for
 
     of, clock = one_fold(settings, fold), SystemClock()
     _check_file_options(of, file, {"time": time, "key": key})
@@ -136,13 +134,7 @@ def command(
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:
         curve, doubt_of = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key, journal=journal)
-    longest_ms, longest_by = _longest(of)
-    recommended = recommend(
-        curve, target_ratio=target_ratio, max_latency_ms=max_latency, longest_ms=longest_ms, longest_by=longest_by
-    )
-    doubt = doubt_of(recommended.quiet_ms or 0)
-    if doubt:
-        recommended = Recommendation(None, f"The events do not allow one: {doubt}.")
+    recommended, doubt = recommendation_for(of, curve, doubt_of, target_ratio=target_ratio, max_latency_ms=max_latency)
     if as_json:
         advice = None if doubt else {"quiet_ms": recommended.quiet_ms, "why": recommended.why}
         click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))
@@ -178,16 +170,13 @@ def _replayed(
     """
     from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped
-    from streams_app.tuning.columns import Columns, fold_to_read
+    from streams_app.tuning.candidates import columns_for, curve_of_events, read_source
+    from streams_app.tuning.columns import fold_to_read
     from streams_app.tuning.read_counts import ReadCounts
     from streams_app.tuning.timestamps import timestamp_faults
 
     now_ms = clock.now_ms()
-    longest_own_ms = of.quiet_period_ms if isinstance(of.quiet_period, QuietPeriod) else None
-    columns = Columns(
-        now_ms=now_ms, max_changed=of.max_changed, reads_details=of.reads_details, keeps_events=of.keeps_events,
-        longest_own_ms=longest_own_ms,
-    )  # fmt: skip
+    columns = columns_for(of, now_ms)
     reading = fold_to_read(of)
     tally = ReadCounts()
     unit = "lines" if file else "events"
@@ -204,8 +193,8 @@ def _replayed(
                 range_ms = None, range_ms[1]
             advice = _read_journal(settings, reading, journal, columns, tally, progress, range_ms)
         else:
-            advice = _read_topic(settings, reading, columns, tally, progress, *range_ms)
-        curve = _curve(settings.app_id, of, columns, windows, progress) if columns.events else None
+            advice = read_source(settings, reading, columns, tally, progress.reading, range_ms)
+        curve = curve_of_events(settings.app_id, of, columns, windows, progress.replaying) if columns.events else None
     report_unused(tally, unit)
     if curve is None:
         raise ConfigurationError([escaped(advice)])
@@ -234,13 +223,6 @@ def _is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _longest(of: Fold) -> tuple[int, str]:
-    """Return the longest candidate, in ms, that the settings permit, and the name of the setting."""
-    if isinstance(of.quiet_period, QuietPeriod):
-        return of.quiet_period_ms, "quiet_period.at_most"
-    return of.max_hold_ms, "max_hold"
-
-
 def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:
     for name, value in of_file.items():
         if value is not None and file is None:
@@ -249,44 +231,6 @@ def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | 
         raise click.UsageError("--file needs --time FIELD: the field with the time of an event")
     if file is not None and fold.group_key == "@key" and of_file["key"] is None:
         raise click.UsageError(f"--file needs --key FIELD: fold {fold.name} is by the record key, and lines have none")
-
-
-def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] | None, progress: ReadProgress) -> Curve:
-    from streams_app.folding.core.closing import Bounds
-    from streams_app.folding.store.keys import shard_keys
-    from streams_app.tuning.recommending import default_windows
-    from streams_app.tuning.replay import curve_of
-
-    if not windows:
-        found = default_windows(columns.to_ms - columns.from_ms, columns.gaps(), also_ms=fold.default_quiet_period_ms)
-        longest_ms, _ = _longest(fold)
-        windows = tuple(quiet_ms for quiet_ms in found if quiet_ms <= longest_ms)
-    prefix = shard_keys(app_id, fold.name, fold.source, 0).group_prefix
-    bounds = replace(Bounds.of(fold), sessions=True)
-    return curve_of(fold.name, columns, bounds, windows, progress.replaying, prefix_bytes=len(prefix))
-
-
-def _read_topic(
-    settings: Settings,
-    fold: Fold,
-    columns: Columns,
-    tally: ReadCounts,
-    progress: ReadProgress,
-    from_ms: int | None,
-    to_ms: int | None,
-) -> str:
-    """Read the source topic into ``columns``; return the error message for the case that ``columns`` is still empty."""
-    from streams_app.formatting import time_text
-    from streams_app.kafka.patches.frames import ReceivingLoop
-    from streams_app.tuning.topic import read_topic
-
-    with asyncio.Runner(loop_factory=ReceivingLoop) as runner:
-        runner.run(read_topic(settings, fold, columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=progress.reading))
-    if tally.read:
-        return f"none of the {tally.read:,} records of {fold.source} can be folded by {fold.name}: see the reasons above"
-    since = "" if from_ms is None else f" since {time_text(from_ms)}"
-    until = "" if to_ms is None else f" until {time_text(to_ms)}"
-    return f"there is no event in {fold.source}{since}{until}: try an earlier --from, as in --from -7d, or --from earliest"
 
 
 def _read_journal(
@@ -298,7 +242,7 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Read a journal into ``columns``; return as :func:`_read_topic`."""
+    """Read a journal into ``columns``; return as :func:`.read_source`."""
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -323,7 +267,7 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Read a file into ``columns``; return as :func:`_read_topic`."""
+    """Read a file into ``columns``; return as :func:`.read_source`."""
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 

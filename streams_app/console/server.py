@@ -17,12 +17,13 @@ from aiohttp import web
 
 from streams_app.checking.facts import Declarations
 from streams_app.clock import Clock
+from streams_app.console.pages.paths import fold_path
 from streams_app.console.pages.registry import ConsolePage, openapi
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.console.pages.search import pages_of
 from streams_app.console.reading.asking import Asked, OtherPage, PageError
 from streams_app.console.reading.sources import Sources
-from streams_app.errors import StreamsAppError
+from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.exact_json import encode
 from streams_app.health.http_addresses import is_allowed_authority
 from streams_app.health.http_connections import Connections
@@ -165,6 +166,7 @@ class ConsoleServer:
         application.router.add_get("/login", self._login_form)
         application.router.add_post("/login", self._login)
         application.router.add_post("/logout", self._logout)
+        application.router.add_post("/folds/{fold}/window", self._compute_window)
         return application
 
     async def end(self) -> None:
@@ -366,6 +368,17 @@ class ConsoleServer:
         response = web.Response(status=303, headers={"Location": "/login"})
         response.del_cookie(COOKIE)
         return response
+
+    async def _compute_window(self, request: web.Request) -> web.StreamResponse:
+        """Begin to compute the curve of ``tune`` for a fold; it reads Kafka and changes nothing, so it needs no right to act."""
+        self._require_own_origin(request)
+        names = [fold.name for fold in self._settings.folds]
+        name = Asked(request.match_info, request.query).named("fold", names, "fold")
+        try:
+            self._sources.tuning.start(self._settings.fold(name))
+        except TryAgainError as error:
+            raise PageError(409, f"{error}") from error
+        return web.Response(status=303, headers={"Location": f"{fold_path(name)}#window"})
 
     def _require_own_origin(self, request: web.Request) -> None:
         """Reject a form of another web site; browsers send ``Origin`` with each form."""

@@ -1,4 +1,7 @@
-"""Reads the newest records of a topic, and the events of a group, without a consumer group and bounded; for the console."""
+"""Reads the newest records of a topic, the events of a group, and what is left to do in each partition of a fold; for the console.
+
+Each reads a bounded number of offsets, without a consumer group.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from aiokafka import TopicPartition
 
 from streams_app.codec import member_of
 from streams_app.delivery.batch import TP
-from streams_app.errors import ConfigurationError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.reading.readers import reader_of
@@ -24,6 +28,7 @@ from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.kafka.partitioner import murmur2
 from streams_app.operations.folded_events import RecordRange, has_key_of, raw_events
+from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings
 
@@ -223,3 +228,64 @@ async def _in_source(settings: Settings, fold: Fold, where: RecordRange, members
             is_read = True
     is_whole = is_read and first == where.first and len(events) <= MOST
     return GroupEvents(tuple(events[-MOST:]), f"topic {fold.source}", is_whole)
+
+
+MOST_PARTITIONS: Final = 1_000
+
+
+class FoldPartition(msgspec.Struct, frozen=True):
+    """A partition of a fold's source.
+
+    Attributes:
+        outbox: Records that the broker has not acknowledged.
+        lag: Offsets that are not folded yet.
+        is_claimed: Whether a worker has ever claimed the partition; if not, the other numbers are 0, and all of its log is unread.
+    """
+
+    partition: int
+    open_groups: int
+    outbox: int
+    lag: int
+    is_claimed: bool
+
+
+async def fold_partitions(settings: Settings, fold: Fold) -> list[FoldPartition]:
+    """Return the first 1 000 partitions of a fold's source in their order.
+
+    Raises:
+        ConfigurationError: The source does not exist.
+        TryAgainError: Kafka or Redis does not answer.
+    """
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            logs = await _logs(settings, fold)
+    except TimeoutError as error:
+        raise TryAgainError(f"Kafka does not answer within {READ_SECONDS:g} s") from error
+    async with redis_of(settings) as redis:
+        shards = {shard.partition: shard for shard in await stored_shards(redis, settings, fold.name) if shard.partition in logs}
+        async with redis.pipeline(transaction=False) as pipe:
+            for shard in shards.values():
+                pipe.zcard(shard.keys.first)
+                pipe.zcard(shard.keys.outbox)
+            counts = await pipe.execute()
+    open_groups, outbox = dict(zip(shards, counts[::2], strict=True)), dict(zip(shards, counts[1::2], strict=True))
+    return [
+        FoldPartition(
+            number, open_groups.get(number, 0), outbox.get(number, 0),
+            max(0, end - max(begin, shards[number].fence + 1 if number in shards else begin)), number in shards,
+        )
+        for number, (begin, end) in sorted(logs.items())
+    ]  # fmt: skip
+
+
+async def _logs(settings: Settings, fold: Fold) -> dict[int, tuple[int, int]]:
+    """Return begin and end of the log of each partition."""
+    async with admin_client(settings.kafka) as client:
+        count = (await partition_counts(client, [fold.source])).get(fold.source, 0)
+    if not count:
+        raise ConfigurationError([f"topic {fold.source!r} does not exist"])
+    numbers = range(min(count, MOST_PARTITIONS))
+    async with log_reader(settings.kafka, fold.source, numbers) as consumer:
+        tps = [TopicPartition(fold.source, number) for number in numbers]
+        begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
+    return {tp.partition: (begins[tp], ends[tp]) for tp in tps}

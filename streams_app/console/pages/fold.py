@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, ratio_points, window_of
+from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, ratio, ratio_points, window_of
 from streams_app.console.pages.overview import fold_state, problems_of
 from streams_app.console.pages.paths import fold_path
 from streams_app.console.pages.rendering import render
@@ -17,18 +17,22 @@ from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
+from streams_app.console.reading.tuning import TuningProgress, TuningResult
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.formatting import shown_key, span
 from streams_app.operations.group_facts import BoundState
 from streams_app.operations.group_text import closing_event_text
 from streams_app.operations.groups import groups_in_redis, open_in_redis
 from streams_app.operations.listed_group import ListedGroup
+from streams_app.operations.newest_records import FoldPartition, fold_partitions
 from streams_app.operations.worker_pages import counted_windows
+from streams_app.tuning.points import Curve
 
 ROWS: Final = 50
 MOST_PAGES: Final = 200
 """Pages of groups that can be turned: 10 000 groups, as ``groups list`` shows at most."""
 
+PARTITIONS: Final = ("no", "yes")
 SORTS: Final = {
     "quiet": "due first",
     "oldest": "open for longest",
@@ -80,39 +84,94 @@ class GroupList(msgspec.Struct, frozen=True, tag="found"):
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
-    """What a quiet period would have folded."""
+    """What a quiet period would have folded.
+
+    Attributes:
+        latency_p99_ms: Time that 99 of 100 events wait at most; None: unknown.
+        redis_bytes: Memory of Redis at the peak; None: unknown.
+    """
 
     quiet_ms: int
     ratio: float
     records: int
     is_present: bool
     is_recommended: bool
+    latency_p99_ms: int | None
+    peak_open_groups: int | None
+    redis_bytes: int | None
 
 
 class WindowCurve(msgspec.Struct, frozen=True, tag="found"):
-    """The folding ratio that each quiet period would have given since the workers started.
+    """The folding ratio that each quiet period would have given in a time.
 
     Attributes:
-        why: Why one is recommended, as ``tune`` says it.
+        why: Why one is recommended, or why none is, as ``tune`` says it.
+        at_ms: Time at which the curve was computed.
+        took_ms: How long it took; None: it was counted by the workers.
+        rejected: Number of records that were rejected, and are not in the curve.
+        sample_error: Standard error of the ratios, if a sample of the groups was used; None: all groups were.
+        command: The command that computes the same.
     """
 
     points: list[CurvePoint]
     events: int
     since_ms: int
+    until_ms: int
     why: str
+    at_ms: int
+    took_ms: int | None
+    rejected: int
+    sample_error: float | None
     command: str
 
 
+class WindowPart(msgspec.Struct, frozen=True):
+    """What is known of the window of a fold.
+
+    Attributes:
+        counted: By the gaps that the workers have counted since they started.
+        computed: By the events of the last day; None: not computed yet.
+        progress: The computation that runs now, maybe of another fold; None: none does.
+        now_ratio: What the workers have really folded away since they started; None: they have emitted nothing.
+    """
+
+    counted: WindowCurve | Missing
+    computed: WindowCurve | Missing | None
+    progress: TuningProgress | None
+    now_ratio: float | None
+    now_quiet_ms: int
+
+    @property
+    def curve(self) -> WindowCurve | Missing:
+        """The computed curve; without one, the counted one."""
+        return self.computed if isinstance(self.computed, WindowCurve) else self.counted
+
+
+class PartitionPart(msgspec.Struct, frozen=True, tag="found"):
+    """How each partition is now, with the highest number of each column."""
+
+    rows: list[FoldPartition]
+    most_groups: int
+    most_outbox: int
+    most_lag: int
+
+
 class FoldPage(msgspec.Struct, frozen=True):
-    """The model of the page."""
+    """The model of the page.
+
+    Attributes:
+        partitions: None if it was not asked for.
+    """
 
     name: str
+    path: str
     state: State
     word: str
     problems: list[Problem]
     definition: list[Rule]
     charts: list[Chart]
-    window: WindowCurve | Missing
+    window: WindowPart
+    partitions: PartitionPart | Missing | None
     groups: GroupList | Missing
     sorts: dict[str, str]
     sort_links: dict[str, str]
@@ -143,10 +202,13 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in links]
     key = ("groups", fold.name, sort, page)
     groups = await sources.redis_part("the open groups", key, lambda: _groups(sources, fold, sort, page))
-    curve = await sources.part("the window", ("window", fold.name), lambda: _window(sources, fold, answering))
+    window = await window_of_fold(sources, fold, answering)
+    partitions = None
+    if asked.choice("partitions", PARTITIONS, "no") == "yes":
+        partitions = await sources.redis_part("its partitions", ("partitions", fold.name), lambda: _partitions(sources, fold))
     charts = list(charts_of(sources, fold, answering, now_ms))
     return FoldPage(
-        fold.name, state, word, problems, list(definition_of(fold)), charts, curve, groups,
+        fold.name, link, state, word, problems, list(definition_of(fold)), charts, window, partitions, groups,
         SORTS, {one: f"{link}?{urlencode({'sort': one})}#groups" for one in SORTS}, f"{link}/group",
         [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms), now_ms,
     )  # fmt: skip
@@ -244,20 +306,62 @@ def _delays(seconds: Sequence[float | None], counts: Sequence[float | None]) -> 
 # Window
 
 
-async def _window(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowCurve:
-    curve, advice = counted_windows([worker.page for worker in workers], fold, sources.clock.now_ms())
-    present_ms = fold.default_quiet_period_ms
-    points = [
-        CurvePoint(one.quiet_ms, one.ratio, one.records, one.quiet_ms == present_ms, one.quiet_ms == advice.quiet_ms)
-        for one in curve.points
-    ]
+async def window_of_fold(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowPart:
+    """Collect the part from the metrics of workers, and from the last computation."""
+    counted = await sources.part("the window", ("window", fold.name), lambda: _counted(sources, fold, workers))
+    result, runs = sources.tuning.results.get(fold.name), sources.tuning
+    records, events = (_total(workers, name, fold) for name in ("records_emitted_total", "events_emitted_total"))
+    computed = None if result is None else _computed(fold, result)
+    return WindowPart(counted, computed, runs.progress, ratio(records, events), fold.default_quiet_period_ms)
+
+
+def _total(workers: Sequence[WorkerState], name: str, fold: Fold) -> float | None:
+    found = [total for worker in workers if (total := worker.samples.total(name, fold=fold.name)) is not None]
+    return sum(found) if found else None
+
+
+async def _counted(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowCurve:
+    now_ms = sources.clock.now_ms()
+    curve, advice = counted_windows([worker.page for worker in workers], fold, now_ms)
     why = advice.why
     if isinstance(fold.quiet_period, QuietPeriod):
         why += " Events set their own quiet period: the candidates are values for the default."
-    return WindowCurve(points, curve.events, curve.from_ms, why, f"streams-app tune --fold {fold.name}")
+    points = points_of(curve, fold, advice.quiet_ms)
+    error = curve.sample.ratio_error if curve.sample else None
+    return WindowCurve(
+        points, curve.events, curve.from_ms, curve.to_ms, why, now_ms, None, 0, error, f"streams-app tune --fold {fold.name} --live"
+    )
 
 
-# Groups
+def _computed(fold: Fold, result: TuningResult) -> WindowCurve | Missing:
+    if result.found is None:
+        return Missing("the curve of the last day", result.fault, result.at_ms)
+    curve, advice, _, counts = result.found
+    return WindowCurve(
+        points_of(curve, fold, advice.quiet_ms), curve.events, curve.from_ms, curve.to_ms, advice.why, result.at_ms, result.took_ms,
+        counts.rejected.total(), curve.sample.ratio_error if curve.sample else None, f"streams-app tune --fold {fold.name}",
+    )  # fmt: skip
+
+
+def points_of(curve: Curve, fold: Fold, recommended_ms: int | None) -> list[CurvePoint]:
+    """Return the points of a curve for the page."""
+    present_ms = fold.default_quiet_period_ms
+    return [
+        CurvePoint(
+            one.quiet_ms, one.ratio, one.records, one.quiet_ms == present_ms, one.quiet_ms == recommended_ms, one.latency_p99_ms,
+            one.peak_open_groups, one.redis_bytes,
+        )
+        for one in curve.points
+    ]  # fmt: skip
+
+
+# Partitions and groups
+
+
+async def _partitions(sources: Sources, fold: Fold) -> PartitionPart:
+    rows = await fold_partitions(sources.settings, fold)
+    most = [max(numbers, default=0) for numbers in zip(*((one.open_groups, one.outbox, one.lag) for one in rows), strict=True)]
+    return PartitionPart(rows, *most)
 
 
 async def _groups(sources: Sources, fold: Fold, sort: str, page: int) -> GroupList:

@@ -57,7 +57,10 @@ PAGES: Final = (
         "/folds/{fold}", "/folds/{fold}.json", "{fold}",
         "What a fold does, its last hour, what other quiet periods would have folded, and its open groups.",
         fold.html, fold.FoldPage, fold.collect,
-        (Parameter("sort", f"order of the open groups: {', '.join(fold.SORTS)}"), Parameter("page", "from 1, 50 groups each")),
+        (
+            Parameter("sort", f"order of the open groups: {', '.join(fold.SORTS)}"), Parameter("page", "from 1, 50 groups each"),
+            Parameter("partitions", "`yes`: open groups, unsent records and lag of each partition, too"),
+        ),
     ),
     ConsolePage(
         "/folds/{fold}/group", "/folds/{fold}/group.json", "Group of {fold}",

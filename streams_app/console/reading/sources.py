@@ -16,6 +16,7 @@ import msgspec
 from streams_app.clock import Clock
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Samples, samples_in
+from streams_app.console.reading.tuning import TuningRuns
 from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.operations.worker_pages import Readiness, pages, readiness, usual_url
 from streams_app.settings import Settings
@@ -159,6 +160,7 @@ class Sources:
         self.started_ms = clock.now_ms()
         self.history = History()
         self.shared = SharedAnswers(clock)
+        self.tuning = TuningRuns(settings, clock)
         self._redis = asyncio.Semaphore(REDIS_AT_ONCE)
         self._failing: dict[Hashable, int] = {}
         self._last: dict[Hashable, tuple[int, object]] = {}
@@ -166,6 +168,7 @@ class Sources:
         self._away: dict[str, int] = {}
 
     async def close(self) -> None:
+        await self.tuning.close()
         await self.shared.close()
 
     def patient(self) -> Sources:

@@ -36,7 +36,7 @@ def test_line_has_gaps_where_values_are_unknown() -> None:
 
 
 def test_curve_of_one_candidate_is_a_point() -> None:
-    drawn = curve([CurvePoint(3_000, 0.5, 10, is_present=True, is_recommended=True)], 100, 50)
+    drawn = curve([CurvePoint(3_000, 0.5, 10, True, True, None, None, None)], 100, 50)
 
     assert [(0, 25, "3s: 50.0%", "present recommended")] == drawn.points
 
