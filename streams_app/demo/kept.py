@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from streams_app.demo.load import Update
 from streams_app.demo.stage import FOLD, MAX_HOLD, QUIET_PERIOD
@@ -24,11 +23,11 @@ from streams_app.settings import Settings
 FOLDER: Final = Path(".cache") / "streams-app-demo"
 """Folder of the saved files, in the current directory. After ``make demo`` it is in the checkout; ``make clean`` removes it."""
 
+EVENTS: Final = FOLDER / "events.jsonl"
+SETTINGS: Final = FOLDER / "streams.toml"
+
 MAX_EVENTS: Final = 200_000
 """Maximum number of events in the file, which then has some 25 MB and is read within two seconds at the end."""
-
-COMMAND_LABEL: Final = "draw the curve     "
-"""Label of the line with the ``tune`` command."""
 
 TIME: Final = "happened_ms"
 WINDOWS_MS: Final = (2_000, 10_000, 60_000)
@@ -43,6 +42,18 @@ group_key = {group_key}
 changed = {changed}
 quiet_period = "{quiet_period}"
 """
+
+
+class SavedEvents(NamedTuple):
+    """Events that a demo has saved.
+
+    Attributes:
+        lines: Lines for display: the folding ratio of some quiet periods, or why nothing could be saved.
+        command: Words of the ``tune`` command that reads them; empty: nothing was saved.
+    """
+
+    lines: list[str]
+    command: list[str]
 
 
 class FirstEvents:
@@ -73,15 +84,12 @@ class FirstEvents:
     def close(self) -> None:
         self._file.close()
 
-    def lines(self) -> list[str]:
-        """Copy the files to :data:`FOLDER`; return lines for display: the folding ratio of some quiet periods, a ``tune`` command.
-
-        Without usable events, nothing is copied. If the files cannot be copied, a line with the error replaces the command.
-        """
+    def save(self) -> SavedEvents:
+        """Copy the files to :data:`FOLDER`. Without usable events, nothing is copied."""
         self.close()
         shares = self._shares()
         if not shares:
-            return []
+            return SavedEvents([], [])
         shares_folded = ", ".join(f"{quiet_ms // 1000} s {share}" for quiet_ms, share in zip(WINDOWS_MS, shares, strict=True))
         of = f"the first {MAX_EVENTS:,}" if self._count == MAX_EVENTS else "these"
         found = [
@@ -89,9 +97,10 @@ class FirstEvents:
             f"                   (without max_hold; in this demo it was {QUIET_PERIOD}, and max_hold {MAX_HOLD})",
         ]
         try:
-            return [*found, f"{COMMAND_LABEL}{self._command()}"]
+            self._copy()
         except OSError as error:
-            return [*found, f"                   the events could not be kept in {FOLDER}: {error.strerror}"]
+            return SavedEvents([*found, f"                   the events could not be kept in {FOLDER}: {error.strerror}"], [])
+        return SavedEvents(found, [*program(), *tune_arguments()])
 
     def _shares(self) -> list[str]:
         # Imported here, because only tuning needs numpy.
@@ -109,15 +118,18 @@ class FirstEvents:
             return []
         return [percentage(point.ratio) for point in curve_of(FOLD, columns, Bounds.of(fold), WINDOWS_MS).points]
 
-    def _command(self) -> str:
+    def _copy(self) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        for path, name in ((self._events, "events.jsonl"), (self._settings, "streams.toml")):
+        for path, name in ((self._events, EVENTS.name), (self._settings, SETTINGS.name)):
             # Replaced atomically, because another demo may end at the same time.
             whole = FOLDER / f"{name}.{os.getpid()}"
             shutil.copyfile(path, whole)
             whole.replace(FOLDER / name)
-        options = ["tune", "--config", FOLDER / "streams.toml", "--file", FOLDER / "events.jsonl", "--time", TIME]
-        return shlex.join([*program(), *map(str, options)])
+
+
+def tune_arguments() -> list[str]:
+    """Return the arguments of ``streams-app`` that draw the curve of the last demo in the current directory."""
+    return ["tune", "--config", str(SETTINGS), "--file", str(EVENTS), "--time", TIME]
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.producer import OutgoingRecord
 from streams_app.demo.explaining import HOT_KEY, Explanation, explained, follow_command
 from streams_app.demo.fields import fault_of
-from streams_app.demo.kept import COMMAND_LABEL, FirstEvents
+from streams_app.demo.kept import FirstEvents, program
 from streams_app.demo.load import Load, LoadEvents, Update
 from streams_app.demo.observer import Observer, WorkerGauges, scrape
 from streams_app.demo.recomputing import prepare, recomputed, undone
@@ -38,7 +37,7 @@ from streams_app.demo.stage import (
     stage_folder,
     topics_and_tables,
 )
-from streams_app.demo.view import Snapshot, View
+from streams_app.demo.view import Outcome, Snapshot, View, check_lines, check_text, story_lines, table_lines
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.errors import ConfigurationError, InternalError, TryAgainError
 from streams_app.fold import Fold
@@ -71,6 +70,7 @@ class Options:
         bootstrap: Address of the user's broker; None: an embedded broker is started.
         redis: URL of the user's Redis; None: an embedded Redis is started.
         replay: File of JSON lines whose events are produced; None: the load is generated.
+        is_verbose: Whether all figures are shown, instead of a few sentences.
     """
 
     seconds: float
@@ -82,6 +82,7 @@ class Options:
     replay: Path | None
     group_key: str
     changed: str
+    is_verbose: bool = False
 
 
 def run(options: Options, console: Console) -> None:
@@ -93,7 +94,7 @@ def run(options: Options, console: Console) -> None:
         TryAgainError: A server does not answer (exit code 75).
         KeyboardInterrupt: A signal stopped the demo; its servers were stopped, and its files were removed.
     """
-    view = View(console, group_field=options.group_key, changed=options.changed)
+    view = View(console, group_field=options.group_key, changed=options.changed, is_verbose=options.is_verbose)
     source = open_source(options)
     interruption = Interruption()
     with interruption.handled(), stage_folder() as folder:
@@ -195,10 +196,11 @@ class _Demo:
 
     async def _perform(self) -> None:
         """Play the load with a worker and a hub, and stop both at the end."""
-        for text in self._about:
-            self._view.step(text)
+        if self._options.is_verbose:
+            for text in self._about:
+                self._view.step(text)
         async with topics_and_tables(self._settings, self._on):
-            self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
+            self._view.step("starting a worker ...")
             worker = WorkerProcess(self._config, self._folder)
             hub = HubProcess(self._config, self._folder)
             try:
@@ -214,9 +216,11 @@ class _Demo:
         await worker.ready(self._clock)
         await hub.ready(self._clock)
         page = "/" if self._options.replay else HOT_PAGE
-        self._view.step(f"  ready, metrics at {worker.url}/metrics\n  live page   {hub.url}{page}")
-        follow = follow_command(self._config, "KEY" if self._options.replay else HOT_KEY)
-        self._view.command("  one account ", follow, "  (in a second terminal)")
+        self._view.step(f"  live page   {hub.url}{page}")
+        if self._options.is_verbose:
+            self._view.step(f"  metrics     {worker.url}/metrics")
+            follow = follow_command(self._config, "KEY" if self._options.replay else HOT_KEY)
+            self._view.command("  one account ", follow, "  (in a second terminal)")
         self._view.step("")
         await self._observer.start(PARTITIONS)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -332,20 +336,45 @@ class _Demo:
 
     def _summary(self) -> None:
         seen, step = self._observer.seen, self._view.step
-        last = self._snapshot(self._load_ms, "", 0.0)
-        expected = self._write_side.expected()
-        accounts = len({account for account, _ in expected})
-        step("")
-        step(f"raw events         {self._sent:,} in {self._load_ms / 1000:.1f} s ({self._sent * 1000 / self._load_ms:,.0f}/s)")
+        expected, done = self._write_side.expected(), recomputed(self._folder)
+        outcome = Outcome(
+            snapshot=self._snapshot(self._load_ms, "", 0.0),
+            measured_on=f"{self._on.broker}; {self._on.redis}; one worker",
+            redelivered=seen.redelivered,
+            dead_letters=seen.dead_letters,
+            done=len(done.ids),
+            retried=done.retried,
+            accounts=len({account for account, _ in expected}),
+            values=len(expected),
+        )
         if isinstance(self._source, EventReplay) and self._source.fault:
             step(f"broken off         {self._source.fault}")
-        step(f"folded records     {seen.records:,}  (re-sent under the same id: {seen.redelivered})")
-        step(f"folding ratio      {last.folding_ratio:.1%}")
-        step(f"read-store writes  {last.values_written:,} values; one per event: {self._sent:,} ({last.writes_saved:.1%} saved)")
-        done = recomputed(self._folder)
-        step(f"subscriber         {counted(len(done.ids), 'record')} done, {counted(done.retried, 'attempt')} failed and retried")
-        step(f"dead letters       {seen.dead_letters:,}")
-        step(f"measured on        {self._on.broker}; {self._on.redis}; one worker")
+        for line in table_lines(outcome) if self._options.is_verbose else story_lines(outcome):
+            step(line)
+        if faults := self._faults():
+            listed = "\n".join(f"  {fault}" for fault in faults[:SHOWN_DIFFERENCES])
+            raise InternalError(f"check FAILED, {counted(len(faults), 'difference')}:\n{listed}")
+        if self._options.is_verbose:
+            for line in [*check_lines(outcome), *(self._explained.lines if self._explained is not None else ())]:
+                step(line)
+        else:
+            step(check_text(self._sent))
+        self._suggest()
+
+    def _suggest(self) -> None:
+        """Save the first events, and show the command that draws their curve."""
+        found = self._kept.save()
+        if self._options.is_verbose:
+            for line in found.lines:
+                self._view.step(line)
+        if found.command and self._options.is_verbose:
+            self._view.command("draw the curve     ", found.command)
+        elif found.command:
+            self._view.command("which quiet period?  ", [*program(), "demo", "--curve"])
+
+    def _faults(self) -> list[str]:
+        """Return a sentence for each difference between what went in and what came out."""
+        seen = self._observer.seen
         faults = self._differences()
         if seen.events + seen.dead_letters != self._sent:
             out = seen.events + seen.dead_letters
@@ -357,19 +386,7 @@ class _Demo:
         faults += self._explained.faults if self._explained is not None else []
         if not faults and seen.events == 0:
             faults = ["no event was folded: there is nothing that could be wrong, and nothing that was checked"]
-        if faults:
-            listed = "\n".join(f"  {fault}" for fault in faults[:SHOWN_DIFFERENCES])
-            raise InternalError(f"check FAILED, {counted(len(faults), 'difference')}:\n{listed}")
-        step(
-            f"check passed       {accounts:,} accounts, {len(expected):,} account metrics: "
-            f"the read store equals a recomputation from all {self._sent:,} events"
-        )
-        step("                   and so do the scores of the subscriber, which has done each folded record")
-        for line in [*(self._explained.lines if self._explained is not None else ()), *self._kept.lines()]:
-            if line.startswith(COMMAND_LABEL):
-                self._view.command(COMMAND_LABEL, shlex.split(line.removeprefix(COMMAND_LABEL)))
-            else:
-                step(line)
+        return faults
 
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Display of the demo while it runs: a live table on a terminal, otherwise plain lines."""
+"""Text that the demo displays: while it runs, on a terminal in place, otherwise as plain lines; at the end, its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from streams_app.formatting import CUT, cut, shown, shown_key
+from streams_app.formatting import CUT, counted, cut, shown, shown_key
 
 LINE_EVERY_MS: Final = 2_000
 LABELS_WIDTH: Final = 19
@@ -65,10 +65,11 @@ class Snapshot:
 
 
 class View:
-    """Displays snapshots of the demo: in a table on a terminal, otherwise as plain lines."""
+    """Displays snapshots of the demo. On a terminal, the display is updated in place: five lines, or a table if ``is_verbose``."""
 
-    def __init__(self, console: Console, *, group_field: str, changed: str) -> None:
+    def __init__(self, console: Console, *, group_field: str, changed: str, is_verbose: bool = False) -> None:
         self.console = console
+        self._is_verbose = is_verbose
         self._group_field = group_field
         self._changed = changed
         self._live: Live | None = None
@@ -77,7 +78,7 @@ class View:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Show a live table during the ``with`` block, if the output is a terminal."""
+        """Show snapshots in place during the ``with`` block, if the output is a terminal."""
         if not self.console.is_terminal:
             yield
             return
@@ -110,9 +111,9 @@ class View:
         self.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def show(self, now: Snapshot) -> None:
-        """Show a snapshot in the live table. Without a table, print it as a line, but at most one line every 2 s."""
+        """Show a snapshot in place on a terminal. Otherwise, print it as a line, but at most one line every 2 s."""
         if self._live is not None:
-            self._live.update(self.picture(now))
+            self._live.update(self.picture(now) if self._is_verbose else self.story(now))
         elif now.elapsed_ms >= self._line_at_ms:
             self._line_at_ms = now.elapsed_ms + LINE_EVERY_MS
             self.step(self._line(now))
@@ -121,15 +122,39 @@ class View:
         (before_ms, before), self._last_line = self._last_line, (now.elapsed_ms, now.events)
         # The rate since the previous line, so that rate and number of events agree.
         rate = (now.events - before) * 1000 / max(1, now.elapsed_ms - before_ms)
-        return (
+        line = (
             f"{now.elapsed_ms / 1000:5.0f} s  {now.phase:<8}  events {now.events:>8,} ({rate:>6,.0f}/s)  "
-            f"open {now.open_groups:>5,}  records {now.records:>6,}\n"
-            f"  folded {share(now.folding_ratio, now.records):>6}  "
+            f"open {now.open_groups:>5,}  records {now.records:>6,}"
+        )
+        if not self._is_verbose:
+            return line
+        return (
+            f"{line}\n  folded {share(now.folding_ratio, now.records):>6}  "
             f"writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written):>6} saved)  "
             f"handled {now.recomputed:>6,}  journal {_megabytes(now.journal_kept)}"
         )
 
+    def story(self, now: Snapshot) -> Group:
+        """Return the snapshot as five lines that fit into the terminal."""
+        width = self.console.width
+        newest = f"newest record  {self._describe(now.latest[-1], width - len('newest record  '))}" if now.latest else ""
+        return Group(
+            *(
+                Text(line, no_wrap=True, overflow="ellipsis")
+                for line in (
+                    f"{now.elapsed_ms / 1000:.0f} s: {now.events:,} events arrived, {now.events_per_second:,.0f} a second",
+                    f"{now.records:,} folded records (folding ratio {share(now.folding_ratio, now.records)}); "
+                    f"{now.open_groups:,} groups are open",
+                    f"{now.values_written:,} values written to the read store, "
+                    f"{share(now.writes_saved, now.values_written)} fewer than events",
+                    f"{now.recomputed:,} records processed by the subscriber; {now.retried:,} failed attempts retried",
+                    newest,
+                )
+            )
+        )
+
     def picture(self, now: Snapshot) -> Group:
+        """Return the snapshot as a table, with the newest records below it."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="dim", width=LABELS_WIDTH, no_wrap=True)
         table.add_column()
@@ -214,3 +239,71 @@ def _listed(names: list[str], room: int) -> str:
             break
         text = ", ".join([*names[:end], CUT])
     return cut(text, room)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Figures of a demo after its end.
+
+    Attributes:
+        snapshot: The last snapshot; its ``elapsed_ms`` is the length of the load.
+        measured_on: The servers, for display.
+        redelivered: Number of folded records that were sent again under the same id.
+        done: Number of folded records that the subscriber has processed.
+        retried: Number of failed attempts of the subscriber.
+        accounts: Number of groups.
+        values: Number of values that the read store has to contain.
+    """
+
+    snapshot: Snapshot
+    measured_on: str
+    redelivered: int
+    dead_letters: int
+    done: int
+    retried: int
+    accounts: int
+    values: int
+
+
+def story_lines(outcome: Outcome) -> list[str]:
+    """Return the result in three sentences."""
+    now = outcome.snapshot
+    rejected = f" and {counted(outcome.dead_letters, 'dead letter')}" if outcome.dead_letters else ""
+    return [
+        "",
+        f"{counted(now.events, 'event')} became {counted(now.records, 'folded record')}{rejected}"
+        f" (folding ratio {share(now.folding_ratio, now.records)}).",
+        f"The read store wrote {counted(now.values_written, 'value')}; one for each event would have been {now.events:,}.",
+        f"The subscriber processed {counted(outcome.done, 'record')}; {counted(outcome.retried, 'failed attempt')}"
+        f" {'was' if outcome.retried == 1 else 'were'} retried.",
+    ]
+
+
+def check_text(events: int) -> str:
+    """Return the sentence about a check without differences."""
+    return f"check passed: the read store equals a recomputation from all {counted(events, 'event')}"
+
+
+def table_lines(outcome: Outcome) -> list[str]:
+    """Return all figures, each on a line with a label."""
+    now = outcome.snapshot
+    seconds = now.elapsed_ms / 1000
+    return [
+        "",
+        f"raw events         {now.events:,} in {seconds:.1f} s ({now.events / seconds:,.0f}/s)",
+        f"folded records     {now.records:,}  (re-sent under the same id: {outcome.redelivered})",
+        f"folding ratio      {now.folding_ratio:.1%}",
+        f"read-store writes  {now.values_written:,} values; one per event: {now.events:,} ({now.writes_saved:.1%} saved)",
+        f"subscriber         {counted(outcome.done, 'record')} done, {counted(outcome.retried, 'attempt')} failed and retried",
+        f"dead letters       {outcome.dead_letters:,}",
+        f"measured on        {outcome.measured_on}",
+    ]
+
+
+def check_lines(outcome: Outcome) -> list[str]:
+    """Return the lines about a check without differences, with the number of groups and values."""
+    return [
+        f"check passed       {outcome.accounts:,} accounts, {outcome.values:,} account metrics: "
+        f"the read store equals a recomputation from all {outcome.snapshot.events:,} events",
+        "                   and so do the scores of the subscriber, which has done each folded record",
+    ]

@@ -120,7 +120,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 @needs_proc
 def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> None:
-    code, text = demo.run("--events", "3000", "--rate", "1500")
+    code, text = demo.run("--events", "3000", "--rate", "1500", "--verbose")
 
     assert code == 0, text
     assert re.search(r"^check passed .* all 3,000 events$", text, re.MULTILINE), text
@@ -150,7 +150,7 @@ def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> Non
 
 @pytest.mark.long
 def test_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Demo) -> None:
-    _, text = demo.run("--events", "300", "--rate", "600")
+    _, text = demo.run("--events", "300", "--rate", "600", "--verbose")
     *_, quiet_period_line, _, command = text.splitlines()
     drawn = subprocess.run(
         shlex.split(command.removeprefix("draw the curve")),
@@ -176,7 +176,7 @@ def test_demo_replay_counts_unfoldable_lines(demo: Demo, tmp_path: Path) -> None
     bad = ["not json", "[1, 2]", '{"fields": {"a": 1}}', '{"user": "u1"}', '{"user": {"id": 1}, "fields": {"a": 1}}']
     path = tmp_path / "events.jsonl"
     path.write_text("\n".join([*good[:30], *bad, *good[30:]]) + "\n", "utf-8")
-    code, text = demo.run("--replay", str(path), "--group-key", "user", "--changed", "fields")
+    code, text = demo.run("--replay", str(path), "--group-key", "user", "--changed", "fields", "--verbose")
 
     assert code == 0, text
     assert number_of(text, "raw events") == 65
@@ -226,7 +226,7 @@ def test_second_control_c_stops_at_once_and_leaves_nothing_behind(demo: Demo) ->
 
 
 @needs_proc
-@pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "ready, metrics at"])
+@pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "live page "])
 @pytest.mark.parametrize(
     "number",
     [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.long)],
@@ -284,7 +284,7 @@ def test_control_c_ends_the_load_and_the_check_runs(demo: Demo) -> None:
 @needs_proc
 def test_killed_demo_leaves_no_process(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
-    wait_until_sync(lambda: "ready, metrics at" in demo.text, 60, "the worker is ready")
+    wait_until_sync(lambda: "live page " in demo.text, 60, "worker and hub are ready")
     assert len(demo.processes()) == 6  # itself, broker, Valkey, console, worker, hub
     process.kill()
     process.wait()

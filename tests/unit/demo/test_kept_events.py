@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from streams_app.cli import run
 from streams_app.demo import kept
-from streams_app.demo.kept import FOLDER, FirstEvents, with_time
+from streams_app.demo.kept import FOLDER, FirstEvents, SavedEvents, with_time
 from streams_app.demo.load import Load, Update
 
 BEGAN_MS = 1_700_000_000_000
@@ -26,19 +25,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def lines_of(folder: Path, updates: list[Update], **fields: str) -> list[str]:
+def saved(folder: Path, updates: list[Update], **fields: str) -> SavedEvents:
     one = FirstEvents(folder, **({"group_key": "account_id", "changed": "metrics"} | fields))
     for update in updates:
         one.add([update], BEGAN_MS)
-    return one.lines()
+    return one.save()
 
 
 def test_displayed_command_reproduces_the_displayed_figures(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["streams-app"])
-    first, second, third = lines_of(folder, Load(groups=50, rate=300).until(20_000))
-    words = shlex.split(third.removeprefix("draw the curve"))
+    (first, second), words = saved(folder, Load(groups=50, rate=300).until(20_000))
     code = run([*words[words.index("tune") :], "--windows", "2s,10s,60s", "--json"])
     found = json.loads(capsys.readouterr().out)
 
@@ -49,35 +47,46 @@ def test_displayed_command_reproduces_the_displayed_figures(
     assert "in this demo it was 3s, and max_hold 10s" in second
 
 
+def test_demo_curve_reads_the_saved_events(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    without, advice = run(["demo", "--curve"]), capsys.readouterr().err
+    saved(folder, Load(groups=50, rate=300).until(20_000))
+    code, drawn = run(["demo", "--curve"]), capsys.readouterr().out
+
+    assert (1, 0) == (without, code)
+    assert "run streams-app demo here first" in advice
+    assert drawn.startswith("account-metrics: ")
+
+
 def test_folder_keeps_only_the_two_files_of_the_command(folder: Path) -> None:
-    lines_of(folder, Load(groups=50, rate=300).until(1_000))
+    saved(folder, Load(groups=50, rate=300).until(1_000))
 
     assert {FOLDER / "events.jsonl", FOLDER / "streams.toml"} == {path for path in Path().rglob("*") if path.is_file()}
 
 
 def test_command_is_not_shown_if_nothing_can_be_written(folder: Path) -> None:
     Path(".cache").write_text("in the way")
-    lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
+    found = saved(folder, Load(groups=50, rate=300).until(1_000))
 
-    assert lines[-1].strip().startswith("the events could not be kept in .cache/streams-app-demo: ")
+    assert not found.command
+    assert found.lines[-1].strip().startswith("the events could not be kept in .cache/streams-app-demo: ")
 
 
 def test_sample_size_is_bounded_by_what_can_be_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MAX_EVENTS", 10)
-    lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
+    found = saved(folder, Load(groups=50, rate=300).until(1_000))
 
-    assert lines[0].endswith(" of the first 10 events")
+    assert found.lines[0].endswith(" of the first 10 events")
     assert 10 == len((FOLDER / "events.jsonl").read_bytes().splitlines())
 
 
 def test_custom_fields_appear_in_the_stored_settings(folder: Path) -> None:
-    lines = lines_of(folder, [Update(5, b"a", b'{"user": "a", "seen": {"x": 1}}')] * 2, group_key="user", changed="seen")
+    found = saved(folder, [Update(5, b"a", b'{"user": "a", "seen": {"x": 1}}')] * 2, group_key="user", changed="seen")
 
-    assert "folded 50.0%, 10 s 50.0%" in lines[0]
+    assert "folded 50.0%, 10 s 50.0%" in found.lines[0]
 
 
 def test_unfoldable_events_have_no_curve(folder: Path) -> None:
-    assert [] == lines_of(folder, [Update(0, b"a", b"not json")])
+    assert SavedEvents([], []) == saved(folder, [Update(0, b"a", b"not json")])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shlex
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from streams_app.demo.view import Snapshot, View, describe
+from streams_app.demo.view import Outcome, Snapshot, View, check_lines, check_text, describe, story_lines, table_lines
 
 LABELS = ["raw events", "open groups", "folded records", "folding ratio", "read-store writes", "subscriber", "journal"]
 NUMBERS = [
@@ -34,27 +35,16 @@ def view(width: int) -> tuple[View, StringIO]:
     return View(console, group_field="account_id", changed="metrics"), out
 
 
+def snapshot(latest: list[dict[str, Any]]) -> Snapshot:
+    return Snapshot(
+        123_000, "load", 1_234_567, 12_345.4, 4_321, 65_432, 9_876, 987_654, 55_555, latest, 9_870, 1_234, 1_234_500,
+        246_913_400, 12_345_678,
+    )  # fmt: skip
+
+
 def lines(width: int, latest: list[dict[str, Any]]) -> list[str]:
     shown, out = view(width)
-    picture: RenderableType = shown.picture(
-        Snapshot(
-            123_000,
-            "load",
-            1_234_567,
-            12_345.4,
-            4_321,
-            65_432,
-            9_876,
-            987_654,
-            55_555,
-            latest,
-            9_870,
-            1_234,
-            1_234_500,
-            246_913_400,
-            12_345_678,
-        )
-    )
+    picture: RenderableType = shown.picture(snapshot(latest))
     shown.console.print(picture)
     return out.getvalue().splitlines()
 
@@ -76,6 +66,22 @@ def test_example_at_80_columns_shortens_its_names_and_the_middle_of_its_key() ->
     assert "account_1: likes, shares, …  (12,345 events in one record, reason max_events)" == usual.strip()
     assert long.startswith("accoun…67890: ")
     assert "[red]x: [/y]  (12,345 events in one record, reason max_events)" == markup.strip()
+
+
+@pytest.mark.parametrize("latest", [[], [record("account_" + "1234567890" * 9)]], ids=["no record", "a long key"])
+def test_story_of_a_running_demo_is_five_lines_that_fit_into_80_columns(latest: list[dict[str, Any]]) -> None:
+    shown, out = view(80)
+    shown.console.print(shown.story(snapshot(latest)))
+
+    printed = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert [
+        "123 s: 1,234,567 events arrived, 12,345 a second",
+        "9,876 folded records (folding ratio 99.0%); 4,321 groups are open",
+        "55,555 values written to the read store, 95.5% fewer than events",
+        "9,870 records processed by the subscriber; 1,234 failed attempts retried",
+    ] == printed[:4]
+    assert 5 == len(printed)
+    assert all(cell_len(line) <= 80 for line in printed)
 
 
 @given(st.text() | st.integers(-(2**53), 2**53), st.lists(st.text(), min_size=1), st.integers(0, 10**12), st.integers(60, 130))
@@ -131,12 +137,13 @@ def test_command_in_a_file_is_one_line() -> None:
     assert f"run {shlex.join(COMMAND)}  (now)\n" == file.getvalue()
 
 
-def test_status_lines_in_a_file_fit_into_80_columns() -> None:
+@pytest.mark.parametrize(("is_verbose", "expected"), [(False, 1), (True, 2)])
+def test_status_lines_in_a_file_fit_into_80_columns(is_verbose: bool, expected: int) -> None:
     out = StringIO()
-    shown = View(Console(file=out, width=80), group_field="account_id", changed="metrics")
+    shown = View(Console(file=out, width=80), group_field="account_id", changed="metrics", is_verbose=is_verbose)
     shown.show(Snapshot(86_400_000, "silence", 1_234_567, 0, 4_321, 0, 98_765, 987_654, 155_555, [], 98_765, 7, 1, 1, 123_456_789))
 
-    assert 2 == len(out.getvalue().splitlines())
+    assert expected == len(out.getvalue().splitlines())
     assert [] == [line for line in out.getvalue().splitlines() if len(line) > 80]
 
 
@@ -167,3 +174,35 @@ def test_closed_terminal_does_not_hide_the_reason_for_the_end() -> None:
         view.show(Snapshot(latest=[record()]))
         terminal.is_gone = True
         raise KeyboardInterrupt
+
+
+OUTCOME = Outcome(
+    Snapshot(elapsed_ms=20_000, events=1_234_567, records=9_876, events_folded=1_234_567, values_written=55_555),
+    "tansu; valkey; one worker", redelivered=0, dead_letters=0, done=9_876, retried=1_234, accounts=500, values=3_000,
+)  # fmt: skip
+
+
+def test_story_is_three_sentences_and_a_check_of_80_columns() -> None:
+    story = [*story_lines(OUTCOME), check_text(1_234_567)]
+
+    assert [
+        "",
+        "1,234,567 events became 9,876 folded records (folding ratio 99.2%).",
+        "The read store wrote 55,555 values; one for each event would have been 1,234,567.",
+        "The subscriber processed 9,876 records; 1,234 failed attempts were retried.",
+        "check passed: the read store equals a recomputation from all 1,234,567 events",
+    ] == story
+    assert all(len(line) <= 81 for line in story)
+
+
+def test_story_names_dead_letters() -> None:
+    assert " and 5 dead letters (" in story_lines(replace(OUTCOME, dead_letters=5))[1]
+
+
+OUTCOME_LABELS = "raw events,folded records,folding ratio,read-store writes,subscriber,dead letters,measured on,check passed"
+
+
+def test_table_has_every_figure() -> None:
+    lines = [*table_lines(OUTCOME), *check_lines(OUTCOME)]
+
+    assert OUTCOME_LABELS.split(",") == [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]

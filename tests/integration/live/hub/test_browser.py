@@ -124,6 +124,19 @@ async def test_item_expires_while_idle_and_nothing_else_moves(start: Start, tabs
     assert shift < 0.01
 
 
+async def test_empty_list_is_as_high_as_its_text(start: Start, tabs: Tabs, worker: Worker) -> None:
+    height = "() => document.querySelector('[role=log]').closest('section').offsetHeight"
+    async with start(NEWS) as hub:
+        page = await tabs.open(f"{hub.url}/?page=7")
+        await shows(page, "[role=log]", "Nothing at the moment.")
+        empty = await page.evaluate(height)
+        await worker.owners["news"].put("7", "n", {"title": "Fresh"})
+        await shows(page, "[role=log]", "Fresh")
+        full = await page.evaluate(height)
+
+    assert empty < 150 < full
+
+
 async def test_ages_are_correct_for_any_browser_clock(start: Start, tabs: Tabs, client: redis.asyncio.Redis, names: Names) -> None:
     await tabs.context.add_init_script("{ const real = Date.now; Date.now = () => real() + 7200e3 }")
     long = NEWS.model_copy(update={"expiry": COUNT.expiry})
@@ -138,6 +151,7 @@ async def test_ages_are_correct_for_any_browser_clock(start: Start, tabs: Tabs, 
 async def test_first_state_replaces_a_dash_and_no_zero_is_shown_before(start: Start, tabs: Tabs, worker: Worker) -> None:
     async with start(COUNT, NEWS) as hub:
         await worker.owners["contributions"].put("7", "a")
+        await worker.owners["news"].put("7", "m", {"title": "First"})
         page = await tabs.open(f"{hub.url}/?page=7", watch=NUMBER)
         await shows(page, NUMBER, "1")
         await worker.owners["contributions"].put("7", "b")
