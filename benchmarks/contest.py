@@ -1,4 +1,7 @@
-"""One load side by side: bare reading, the simple design on stock Faust, this project with `sessions` and with `merge`."""
+"""One load side by side: bare reading, the simple design on stock Faust, this project with `sessions` and with `merge`.
+
+If the native core is installed, this project is measured both without it and with it, in turn.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,17 @@ from benchmarks.loads import LOADS, PARTITIONS, QUIET_MS, SPAN_MS, Expected, Loa
 from benchmarks.processes import memory_mb
 from benchmarks.servers import Servers
 from benchmarks.worker import Worker, cpu_watch, first_folded, folded_by, running
+from streams_app.native import NativeChoice, native_fault
 from tests.servers.cache import ROOT
 
 POLL_SECONDS: Final = 0.1
 STOCK_EVENTS: Final = 40_000
 LIMIT_SECONDS: Final = 600.0
+NATIVE_SUFFIX: Final = " native"
 SETTLE_SECONDS: Final = 1.0
+
+NATIVE: Final[tuple[NativeChoice, ...]] = ("off",) if native_fault() else ("off", "require")
+"""Each value of ``worker.native`` that is measured."""
 
 LineReporter = Callable[[str], None]
 
@@ -33,11 +41,13 @@ class Run:
     """The result of one run of a contestant.
 
     Attributes:
-        contestant: ``bare``, ``stock Faust``, ``sessions`` or ``merge``.
+        contestant: ``bare``, ``stock Faust``, or a backlog policy: ``sessions``, ``merge``, with the native core
+            ``sessions native``, ``merge native``.
         events_per_second: Events read or folded a second.
         end_to_end: Events/s until the last expected record was on the output topic.
         records_per_second: Records/s over the same time.
         cpu: CPU seconds by process, over the same time.
+        events: Number of events in that time.
         peak_rss_mb: Peak memory of the contestant's own process.
         faults: Errors in the output; empty if there are none.
         details: Further numbers.
@@ -48,9 +58,14 @@ class Run:
     end_to_end: float | None = None
     records_per_second: float | None = None
     cpu: dict[str, float] = field(default_factory=dict)
+    events: int = 0
     peak_rss_mb: float | None = None
     faults: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+
+    def micros(self) -> dict[str, float]:
+        """Return the CPU time by process in microseconds per event."""
+        return {name: seconds * 1e6 / self.events for name, seconds in self.cpu.items()} if self.events else {}
 
 
 @dataclass(slots=True)
@@ -92,8 +107,9 @@ async def contest(
                 found.runs.append(await _stock(servers, source, min(STOCK_EVENTS, expected.events)))
                 _report_run(report, name, found.runs[-1])
             for backlog in ("sessions",) if short else ("sessions", "merge"):
-                found.runs.append(await _folded(servers, folder, source, backlog, expected))
-                _report_run(report, name, found.runs[-1])
+                for native in NATIVE:
+                    found.runs.append(await _folded(servers, folder, source, backlog, native, expected))
+                    _report_run(report, name, found.runs[-1])
         return found
     finally:
         await topics.remove(servers.bootstrap, source)
@@ -106,18 +122,20 @@ def long_ago_ms() -> int:
 
 def _report_run(report: LineReporter, name: str, run: Run) -> None:
     until = f", {run.end_to_end:,.0f} events/s to the last record" if run.end_to_end else ""
-    report(f"{name}: {run.contestant}: {run.events_per_second:,.0f} events/s{until}, cpu {run.cpu}{' '.join(['', *run.faults])}")
+    micros = ", ".join(f"{process} {value:.2f}" for process, value in run.micros().items())
+    faults = " ".join(["", *run.faults])
+    report(f"{name}: {run.contestant}: {run.events_per_second:,.0f} events/s{until}, CPU us/event: {micros}{faults}")
 
 
 async def bare(servers: Servers, source: str, events: int) -> Run:
     """Run bare reading of a topic with this number of events."""
     found = await _process("benchmarks.bare", servers.bootstrap, source, str(events))
-    return Run("bare", events / found["seconds"], cpu=found["cpu"], peak_rss_mb=found["peak_rss_mb"])
+    return Run("bare", events / found["seconds"], cpu=found["cpu"], events=events, peak_rss_mb=found["peak_rss_mb"])
 
 
 async def _stock(servers: Servers, source: str, events: int) -> Run:
     found = await _process("benchmarks.stock_faust", servers.bootstrap, servers.redis_url, source, str(events))
-    return Run("stock Faust", events / found["seconds"], cpu=found["cpu"], peak_rss_mb=found["peak_rss_mb"])
+    return Run("stock Faust", events / found["seconds"], cpu=found["cpu"], events=events, peak_rss_mb=found["peak_rss_mb"])
 
 
 async def _process(module: str, *arguments: str) -> dict[str, Any]:
@@ -139,13 +157,15 @@ async def _process(module: str, *arguments: str) -> dict[str, Any]:
     return found
 
 
-async def _folded(servers: Servers, folder: Path, source: str, backlog: str, expected: Expected) -> Run:
+async def _folded(servers: Servers, folder: Path, source: str, backlog: str, native: NativeChoice, expected: Expected) -> Run:
     async with (
-        running(servers, folder, source, quiet_period=f"{QUIET_MS}ms", backlog=backlog) as worker,
+        running(servers, folder, source, quiet_period=f"{QUIET_MS}ms", backlog=backlog, native=native) as worker,
         topics.reading(servers.bootstrap, worker.output) as outputs,
     ):
         run = await watch(servers, [worker], outputs, backlog, expected)
         await _check(servers, worker, outputs, run, expected)
+        if native == "require":
+            run.contestant += NATIVE_SUFFIX
         return run
 
 
@@ -171,6 +191,7 @@ async def watch(servers: Servers, workers: Sequence[Worker], outputs: topics.Out
     # Events that were folded before the first poll are not part of the rate.
     return Run(
         backlog, (expected.events - first) / fold_seconds, (expected.events - first) / seconds, wanted / seconds, cpu.used(),
+        events=expected.events - first,
         details={"folded_at_the_first_look": first, "seconds": round(seconds, 2), "fold_seconds": round(fold_seconds, 2)},
     )  # fmt: skip
 

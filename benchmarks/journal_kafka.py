@@ -6,8 +6,8 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,20 +15,22 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks import topics
 from benchmarks.contest import bare, long_ago_ms
+from benchmarks.fences import Fences, fences
 from benchmarks.journal_rows import Sizes
 from benchmarks.live_redis import now_ms
 from benchmarks.live_rows import Row, percentile
 from benchmarks.loads import LOADS, PARTITIONS
 from benchmarks.servers import Servers
 from benchmarks.subscribers import create_topics
-from benchmarks.worker import FOLDED, Metrics, Worker, cpu_watch, deployed, running
+from benchmarks.worker import cpu_watch, deployed, running
 from streams_app.journal.reading.entries import Entry
 from streams_app.journal.reading.reader import JournalReader
+from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import Settings
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.workers import WorkerProcess
 
-FILED: Final = "streams_app_journal_entries_total"
+JOURNAL: Final = "accounts"
 ACCOUNTS: Final = 5
 EVENTS_A_SECOND: Final = 20
 LIMIT_SECONDS: Final = 300
@@ -41,7 +43,7 @@ GOALS: Final = {"hot": 0.4, "wide": 0.1}
 
 def journal(source: str) -> str:
     """The section of a journal."""
-    return f'[journals.accounts]\nsource = "{source}"\nkey = "account_id"\nkeep = "30d"\n'
+    return f'[journals.{JOURNAL}]\nsource = "{source}"\nkey = "account_id"\nkeep = "30d"\n'
 
 
 @asynccontextmanager
@@ -127,7 +129,8 @@ async def speed(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
             reader = (await bare(servers, source, len(events))).events_per_second
             async with alone(servers, folder, source) as config:
                 await create_topics(config, {})
-                filed = await _rate(config, folder, FILED, len(events))
+                async with _filed(servers, config.stem, source) as appended:
+                    filed = await _rate(config, folder, appended, len(events))
             beside = f"{filed:,.0f} events/s of one worker, bare {reader:,.0f}"
             rows.append(Row(f"filed a second, of bare reading, {name}", filed / reader, goal, "x", beside, at_least=True))
             if name == "hot":
@@ -149,7 +152,7 @@ async def _loss(servers: Servers, folder: Path, source: str, events: int) -> lis
             more = journal(source) if place == "same" else ""
             options: Any = {"quiet_period": "60s", "backlog": "sessions", "more": more}
             deployment = await stack.enter_async_context(deployed(servers, folder, source, **options))
-            rate = await _rate(folder / f"{deployment.app_id}.toml", folder, FOLDED, events)
+            rate = await _rate(folder / f"{deployment.app_id}.toml", folder, deployment.fences, events)
             rates[place] = max(rate, rates.get(place, 0.0))
     rows = []
     for place, name in (("same", "the same worker"), ("own", "a worker of its own")):
@@ -182,45 +185,46 @@ async def _steady(servers: Servers, folder: Path, seconds: int, *, is_filed: boo
     # First so many, after which the worker has begun and waits at the end.
     events = LOADS["hot"].generate((total + STEADY_RATE) / LOADS["hot"].events, PARTITIONS)
 
-    async def has(worker: Worker, count: int) -> bool:
-        metrics = await worker.metrics()
-        return metrics.value(FOLDED) >= count and (not is_filed or metrics.value(FILED) >= count)
+    async def has(found: Sequence[Fences], count: int) -> bool:
+        return all([await each.count() >= count for each in found])
 
     await topics.make(servers.bootstrap, source)
     try:
         more = journal(source) if is_filed else ""
-        async with running(servers, folder, source, quiet_period="60s", more=more) as worker:
+        async with (
+            running(servers, folder, source, quiet_period="60s", more=more) as worker,
+            _filed(servers, worker.app_id, source) as appended,
+        ):
+            progress = [worker.fences, appended] if is_filed else [worker.fences]
             await worker.ready()
             await topics.steady(servers.bootstrap, source, events, STEADY_RATE, STEADY_RATE)
-            await wait_until(lambda: has(worker, STEADY_RATE), LIMIT_SECONDS, "the worker has caught up")
+            await wait_until(lambda: has(progress, STEADY_RATE), LIMIT_SECONDS, "the worker has caught up")
             cpu = cpu_watch(servers, [worker])
             took, _ = await topics.steady(servers.bootstrap, source, events, total, STEADY_RATE)
-            used, metrics = cpu.used(), await worker.metrics()
-            await wait_until(lambda: has(worker, STEADY_RATE + total), LIMIT_SECONDS, "all is folded and filed")
-            folded, filed = ((metrics.value(name) - STEADY_RATE) / took for name in (FOLDED, FILED))
-            return _Steady(folded, filed, used["worker"] / took)
+            used, folded, filed = cpu.used(), await worker.fences.count(), await appended.count()
+            await wait_until(lambda: has(progress, STEADY_RATE + total), LIMIT_SECONDS, "all is folded and filed")
+            return _Steady((folded - STEADY_RATE) / took, (filed - STEADY_RATE) / took, used["worker"] / took)
     finally:
         await topics.remove(servers.bootstrap, source)
 
 
-async def _rate(config: Path, folder: Path, metric: str, events: int) -> float:
-    """Events/s by a counter of one worker, from the first to the last."""
+def _filed(servers: Servers, app_id: str, source: str) -> AbstractAsyncContextManager[Fences]:
+    metas = [journal_keys(app_id, JOURNAL, source, partition).meta for partition in range(PARTITIONS)]
+    return fences(servers.redis_url, metas)
+
+
+async def _rate(config: Path, folder: Path, progress: Fences, events: int) -> float:
+    """Events/s of one worker, from the first to the last."""
     with WorkerProcess(config, folder) as worker:
-
-        async def count() -> int:
-            if worker.exit_code is not None:
-                raise RuntimeError(f"the worker ended with exit code {worker.exit_code}:\n{worker.log()[-2_000:]}")
-            status, page = await worker.get("/metrics") if worker.url else (0, "")
-            return int(Metrics.of(page).value(metric)) if status == 200 else 0
-
         deadline = time.monotonic() + LIMIT_SECONDS
         first, began, found = 0, time.monotonic(), 0
         while found < events:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{found:,} of {events:,} events after {LIMIT_SECONDS} s:\n{worker.log()[-2_000:]}")
+            if worker.exit_code is not None or time.monotonic() > deadline:
+                why = f"exit code {worker.exit_code}, {found:,} of {events:,} events, limit {LIMIT_SECONDS} s"
+                raise RuntimeError(f"{why}:\n{worker.log()[-2_000:]}")
             await asyncio.sleep(0.1 if first else 0.02)
             asked = time.monotonic()
-            found = await count()
+            found = await progress.count()
             if not first and found:
                 first, began = found, asked
         seconds = time.monotonic() - began

@@ -15,7 +15,8 @@ from rich.table import Table
 from benchmarks.contest import Contest, Run
 from benchmarks.finding import Finding
 
-CONTESTANTS: Final = ("bare", "stock Faust", "sessions", "merge")
+CONTESTANTS: Final = ("bare", "stock Faust", "sessions", "sessions native", "merge", "merge native")
+NATIVE: Final = "sessions native"
 _TABLE = re.compile(r"<!-- benchmark -->(.*?)<!-- /benchmark -->", re.DOTALL)
 
 
@@ -56,8 +57,8 @@ def show(contests: Sequence[Contest], findings: Sequence[Finding], head: str) ->
         console.print(_table(contests))
         console.print(
             "min / median / max of the runs; ÷: of the medians, hot, steady and big by the fold rate, the others by events/s until "
-            "the last\nexpected record is on the output topic. CPU seconds: from the first folded event to that record, all "
-            "events; stolen: by the host\nof a virtual machine, of all cores."
+            "the last\nexpected record is on the output topic. CPU us/event: from the first folded event on; stolen: by the "
+            "host of\na virtual machine, of all cores. `native`: with the native core; `sessions` and `merge` are without it."
         )
     for finding in findings:
         console.print(f"{finding.name}: " + ", ".join(f"{name} {_text(value)}" for name, value in finding.figures.items()))
@@ -67,7 +68,7 @@ def show(contests: Sequence[Contest], findings: Sequence[Finding], head: str) ->
 
 def _table(contests: Sequence[Contest]) -> Table:
     table = Table("load", "contestant")
-    for column in ("events/s", "events/s to last record", "records/s", "÷ bare", "÷ stock", "CPU s", "peak RSS MB"):
+    for column in ("events/s", "events/s to last record", "records/s", "÷ bare", "÷ stock", "CPU us/event", "peak RSS MB"):
         table.add_column(column, justify="right")
     for contest in contests:
         for contestant in CONTESTANTS:
@@ -86,7 +87,7 @@ def _row(contest: Contest, contestant: str, runs: Sequence[Run]) -> list[str]:
         _spread(run.records_per_second for run in runs),
         f"{ratio(contest, contestant):.3f}",
         f"{ratio(contest, contestant, 'stock Faust'):.1f}" if runs_of(contest, "stock Faust") else "-",
-        " ".join(f"{name} {_middle(run.cpu.get(name) for run in runs):.1f}" for name in runs[0].cpu),
+        " ".join(f"{name} {_middle(run.micros().get(name) for run in runs):.1f}" for name in runs[0].micros()),
         f"{_middle(run.peak_rss_mb for run in runs):.0f}",
     ]
 
@@ -131,6 +132,7 @@ def as_json(contests: Sequence[Contest], findings: Sequence[Finding], about: dic
                 "expected": asdict(contest.expected),
                 "ratio_to_bare": round(ratio(contest), 4),
                 "best_ratio_to_bare": round(best_ratio(contest), 4),
+                "native_ratio_to_bare": round(ratio(contest, NATIVE), 4) if runs_of(contest, NATIVE) else None,
                 "ratio_to_stock_faust": round(ratio(contest, to="stock Faust"), 2) if runs_of(contest, "stock Faust") else None,
                 "runs": [asdict(run) for run in contest.runs],
             }

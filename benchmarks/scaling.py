@@ -14,7 +14,7 @@ from benchmarks.contest import SETTLE_SECONDS, long_ago_ms, watch, wrongs
 from benchmarks.finding import LIMIT_SECONDS, POLL_SECONDS, Finding, micros, scripts, since, source_topic, until_folded
 from benchmarks.loads import LOADS, QUIET_MS, SPAN_MS, Expected, counting, single_events, spread_events
 from benchmarks.servers import Servers
-from benchmarks.worker import Deployment, Worker, cpu_watch, deployed, first_folded, folded_by
+from benchmarks.worker import Deployment, Worker, cpu_watch, deployed, first_folded
 
 PARTITIONS: Final = 8
 WORKERS: Final = (1, 2)
@@ -54,11 +54,11 @@ async def _shared(servers: Servers, folder: Path, source: str, expected: Expecte
         crew = await stack.enter_async_context(_started_together(servers, deployment, count))
         run = await watch(servers, crew, outputs, "sessions", expected)
         made = since(before, servers.command_calls())
-        shares = [await folded_by([worker]) for worker in crew]
+        shares = await deployment.fences.by_process()
         await asyncio.sleep(SETTLE_SECONDS)
         return Finding("workers", _cost(run.details | {"events": expected.events}, run.cpu, run.end_to_end or 0.0, made) | {
             "events_per_second_folded": round(run.events_per_second),
-            "events_by_worker": shares,
+            "events_by_worker": [shares.get(worker.pid, 0) for worker in crew],
             "slow_commands": servers.slow_commands(),
         }, await wrongs(crew, outputs, "sessions", expected))  # fmt: skip
 
@@ -122,8 +122,7 @@ async def growth(servers: Servers, folder: Path, scale: float) -> list[Finding]:
             async with deployment.worker() as worker:
                 backlog = await _backlog(servers, worker, events)
                 live = await _live(servers, worker, source, events, groups)
-                await asyncio.sleep(3)  # the gauge of open groups is set at a tick, after a seal
-                found = int((await worker.metrics()).value("streams_app_open_groups"))
+                found = await worker.open_groups()
             first_us = findings[0].figures["live"]["us_per_event"] if findings else live["us_per_event"]
             ratio = round(live["us_per_event"] / first_us, 3) if first_us else None
             finding = Finding(f"growth: {groups:,} open groups", {"redis_bytes_per_group": round(size)})

@@ -83,10 +83,9 @@ async def live(servers: Servers, folder: Path, scale: float, rate: int) -> Findi
 async def _all_out(worker: Worker, outputs: topics.Outputs) -> None:
     """Wait until no group is open and the output topic has not grown for some ticks."""
     await asyncio.sleep(LIVE_QUIET_MS / 1000)
-    seen, is_open = -1, True
+    seen = -1
     async with asyncio.timeout(LIMIT_SECONDS):
-        while is_open or seen != (seen := outputs.count):
-            is_open = bool((await worker.metrics()).value("streams_app_open_groups"))
+        while await worker.open_groups() or seen != (seen := outputs.count):
             await asyncio.sleep(2.5)
 
 
@@ -109,8 +108,7 @@ async def waiting_groups(servers: Servers, folder: Path, scale: float, *, idle: 
         before = servers.used_memory()
         async with running(servers, folder, source, quiet_period="30d", max_hold="30d") as worker:
             await until_folded(worker, len(events))
-            await asyncio.sleep(3)  # the gauge of open groups is set at a tick, after a seal
-            opened = int((await worker.metrics()).value("streams_app_open_groups"))
+            opened = await worker.open_groups()
             size = (servers.used_memory() - before) / max(1, opened)
             found = [Finding("open groups", {"groups": opened, "names_of_each": 3, "redis_bytes_per_group": round(size)})]
             if opened != len(events):

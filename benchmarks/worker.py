@@ -1,4 +1,4 @@
-"""Worker processes of this project, observed through their metrics pages."""
+"""Worker processes of this project. Progress is read from Redis; a page of metrics is requested only after a measurement."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from typing import Any, Final
 import aiohttp
 
 from benchmarks import topics
+from benchmarks.fences import Fences, fences
 from benchmarks.loads import PARTITIONS
 from benchmarks.processes import CpuWatch
 from benchmarks.servers import Servers
+from streams_app.folding.store.keys import shard_keys
+from streams_app.native import NativeChoice
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.workers import WorkerProcess
 
 FOLD: Final = "account-metrics"
-FOLDED: Final = "streams_app_events_folded_total"
 FIRST_POLL_SECONDS: Final = 0.02
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _BOUND = re.compile(r'\ble="([^"]+)"')
@@ -74,26 +76,43 @@ class Worker:
         app_id: Unique id of its application.
         output: Its output topic.
         pid: Process id.
+        fences: The fences of its application.
+        before: Number of events that were folded before it was started.
     """
 
-    def __init__(self, process: WorkerProcess, session: aiohttp.ClientSession, app_id: str, output: str) -> None:
+    def __init__(self, process: WorkerProcess, deployment: Deployment, before: int) -> None:
         self._process = process
-        self._session = session
-        self.app_id = app_id
-        self.output = output
+        self._session = deployment.session
+        self.app_id = deployment.app_id
+        self.output = deployment.output
+        self.fences = deployment.fences
+        self._indexes = deployment.indexes
+        self.before = before
         self.pid = process.pid
         self.url = process.url
 
-    async def metrics(self) -> Metrics:
-        """Return its current metrics.
+    def require_running(self) -> None:
+        """Check that it runs.
 
         Raises:
             RuntimeError: It has ended; the message has the end of its log.
         """
         if self._process.exit_code is not None:
             raise RuntimeError(f"the worker ended with exit code {self._process.exit_code}:\n{self.log_tail()}")
+
+    async def metrics(self) -> Metrics:
+        """Return its current metrics. To render them costs the worker CPU time: not during a measurement.
+
+        Raises:
+            RuntimeError: It has ended.
+        """
+        self.require_running()
         async with self._session.get(f"{self.url}/metrics") as reply:
             return Metrics.of(await reply.text())
+
+    async def open_groups(self) -> int:
+        """Return the number of open groups of its application."""
+        return await self.fences.sizes(self._indexes)
 
     async def ready(self) -> None:
         """Wait until it has claimed its partitions."""
@@ -110,21 +129,29 @@ class Deployment:
     Attributes:
         app_id: Unique id of the application.
         output: Its output topic.
+        session: HTTP client for the workers.
+        fences: The fences of the fold.
+        indexes: The Redis keys that index its open groups.
     """
 
-    def __init__(self, config: Path, session: aiohttp.ClientSession, app_id: str, output: str) -> None:
+    def __init__(
+        self, config: Path, session: aiohttp.ClientSession, app_id: str, output: str, fences: Fences, indexes: list[str]
+    ) -> None:
         self._config = config
-        self._session = session
+        self.session = session
         self.app_id = app_id
         self.output = output
+        self.fences = fences
+        self.indexes = indexes
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[Worker]:
         """Yield a worker, which is stopped gracefully at the end of the block; open groups stay open."""
+        before = await self.fences.count()
         with WorkerProcess(self._config, self._config.parent) as process:
             # Not "ready": with a backlog, it may have folded a part of it by then.
             await _wait_for_url(process)
-            yield Worker(process, self._session, self.app_id, self.output)
+            yield Worker(process, self, before)
             await process.terminate(limit_seconds=30)
 
 
@@ -139,6 +166,7 @@ async def deployed(
     backlog: str = "merge",
     partitions: int = PARTITIONS,
     contents: str = 'changed = "metrics"',
+    native: NativeChoice = "auto",
     more: str = "",
 ) -> AsyncIterator[Deployment]:
     """Yield a deployment with default settings, except the given ones; remove its topics and keys at the end of the block.
@@ -152,6 +180,7 @@ async def deployed(
         backlog: ``merge`` or ``sessions``.
         partitions: Number of partitions of the topics.
         contents: Settings of the fold about kept events.
+        native: Whether workers use the native core.
         more: Further sections of the settings.
     """
     app_id = f"bench-{secrets.token_hex(4)}"
@@ -165,6 +194,8 @@ bootstrap_servers = {json.dumps(servers.bootstrap)}
 url = {json.dumps(servers.redis_url)}
 [http]
 port = 0
+[worker]
+native = "{native}"
 [folds.{FOLD}]
 source = {json.dumps(source)}
 output = "{output}"
@@ -177,10 +208,14 @@ backlog = "{backlog}"
 {more}"""
     config = folder / f"{app_id}.toml"
     config.write_text(text, "utf-8")
+    shards = [shard_keys(app_id, FOLD, source, partition) for partition in range(partitions)]
     timeout = aiohttp.ClientTimeout(total=10)
     try:
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            yield Deployment(config, session, app_id, output)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            fences(servers.redis_url, [shard.meta for shard in shards]) as found,
+        ):
+            yield Deployment(config, session, app_id, output, found, [shard.first for shard in shards])
     finally:
         servers.forget(app_id)
         await topics.remove(servers.bootstrap, output, dead)
@@ -201,16 +236,25 @@ def cpu_watch(servers: Servers, workers: Sequence[Worker]) -> CpuWatch:
 
 
 async def folded_by(workers: Sequence[Worker]) -> int:
-    """Return the number of events that these workers have folded since they started."""
-    return sum([int((await worker.metrics()).value(FOLDED)) for worker in workers])
+    """Return the number of events that these workers, all of their application, have folded since they were started."""
+    return sum((await _fences_of(workers)).values()) - workers[0].before
 
 
 async def first_folded(workers: Sequence[Worker], limit_seconds: float) -> int:
     """Wait until each worker has folded something, and return the number of folded events."""
     async with asyncio.timeout(limit_seconds):
-        while not all(counts := [await folded_by([worker]) for worker in workers]):
+        while True:
+            found = await _fences_of(workers)
+            count = sum(found.values()) - workers[0].before
+            if count > 0 and all(found.get(worker.pid) for worker in workers):
+                return count
             await asyncio.sleep(FIRST_POLL_SECONDS)
-    return sum(counts)
+
+
+async def _fences_of(workers: Sequence[Worker]) -> dict[int, int]:
+    for worker in workers:
+        worker.require_running()
+    return await workers[0].fences.by_process()
 
 
 async def _wait_for_url(process: WorkerProcess) -> None:

@@ -92,3 +92,8 @@ def test_best_run_of_each_load_counts() -> None:
 
 def test_load_missing_from_the_readme_cannot_pass() -> None:
     assert ["big: the README promises no ratio"] == broken_promises([raced("big", [1.0], [1.0])], {"hot": 0.6}, 0.6)
+
+
+def test_cpu_time_is_reported_per_measured_event() -> None:
+    assert {"worker": 2.5} == Run("sessions", 1.0, cpu={"worker": 5.0}, events=2_000_000).micros()
+    assert {} == Run("sessions", 1.0, cpu={"worker": 5.0}).micros()
