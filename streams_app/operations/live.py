@@ -6,18 +6,21 @@ They read the state of a page as the hub sends it to browsers, explain that stat
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from redis.asyncio import Redis
 
 from streams_app.formatting import counted, escaped, shown, span, time_text
-from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
+from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, StateName, ViewState, merged, newest, state_of
 from streams_app.live.store.keys import (
     ViewKeys,
     meta_pattern,
     presence_keys,
+    presence_pattern,
     view_keys,
 )
 from streams_app.live.store.view_store import LiveScripts, ViewReader, heads_of
@@ -26,6 +29,13 @@ from streams_app.settings import LiveView, Settings
 
 MAX_SHOWN: Final = 1_000
 """Default maximum number of items of a page that are read from each partition."""
+
+
+MAX_COUNTED: Final = 20_000
+"""Default maximum number of pages whose items are counted."""
+
+PAGES_A_STEP: Final = 1_000
+SCAN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,90 @@ async def stored_sources(redis: Redis, app_id: str) -> dict[str, set[str]]:
         _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
         found.setdefault(view.removeprefix("live."), set()).add(topic)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ViewContents:
+    """What a live view holds, of all pages.
+
+    Attributes:
+        state: State of the view, which is the same for all of its pages.
+        why: Why the state is not ``ok``; empty if it is.
+        partitions: Number of partitions of the source whose state was read; 0 for ``presence``.
+        pages: Number of pages with items.
+        largest: Pages with the most items, and their numbers.
+        read: Number of pages whose items were counted.
+        is_whole: Whether these are all pages.
+    """
+
+    state: StateName
+    why: str
+    partitions: int
+    pages: int
+    largest: tuple[tuple[str, int], ...]
+    read: int
+    is_whole: bool
+
+
+async def contents_of_view(settings: Settings, view: LiveView, most: int, limit: int = MAX_COUNTED) -> ViewContents:
+    """Count the items of the pages of a live view, of at most about ``limit`` pages, in bounded steps.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+        ConfigurationError: It rejects the connection.
+    """
+    counts: Counter[str] = Counter()
+    async with redis_of(settings) as redis:
+        if not view.is_of_topic:
+            return await _present_pages(redis, settings.app_id, view, most, limit)
+        shards = await shards_of(redis, settings.app_id, view)
+        now_ms, heads = await heads_of(redis, shards)
+        read, total = 0, 0
+        for keys in shards:
+            size = await redis.zcard(keys.due)
+            last = min(size, max(PAGES_A_STEP, limit // len(shards)))
+            for begin in range(0, last, PAGES_A_STEP):
+                names: Any = await redis.zrange(keys.due, begin, min(begin + PAGES_A_STEP, last) - 1)
+                read += len(names)
+                counts.update(await _counted_items(redis, keys.items_prefix.encode(), names))
+            total += size
+    state, _ = state_of(heads, now_ms, view.expiry_ms)
+    is_whole = read >= total
+    # A page may have items in several partitions; a page that was read in one of them only has a lower bound.
+    return ViewContents(
+        state, why(heads, now_ms, view.expiry_ms), len(shards), len(counts) if is_whole else max(total, len(counts)),
+        tuple(counts.most_common(most)), read, is_whole,
+    )  # fmt: skip
+
+
+async def _counted_items(redis: Redis, prefix: bytes, names: Sequence[bytes], least: str = "-inf") -> dict[str, int]:
+    pipeline = redis.pipeline(transaction=False)
+    for name in names:
+        pipeline.zcount(prefix + name, least, "+inf")
+    sizes = await pipeline.execute() if names else []
+    return {name.decode(errors="backslashreplace"): size for name, size in zip(names, sizes, strict=True)}
+
+
+async def _present_pages(redis: Redis, app_id: str, view: LiveView, most: int, limit: int) -> ViewContents:
+    """Count the tabs of pages, by the keys that a scan of Redis finds within :data:`SCAN_SECONDS`."""
+    prefix = presence_keys(app_id, view.name).here_prefix.encode()
+    names: list[bytes] = []
+    is_whole = False
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SCAN_SECONDS):
+            async for key in redis.scan_iter(match=presence_pattern(app_id, view.name), count=MAX_SHOWN):
+                if key.startswith(prefix):
+                    names.append(key.removeprefix(prefix))
+                if len(names) >= limit:
+                    break
+            else:
+                is_whole = True
+    now_ms, _ = await heads_of(redis, [])
+    counts: Counter[str] = Counter()
+    for begin in range(0, len(names), PAGES_A_STEP):
+        counts.update(await _counted_items(redis, prefix, names[begin : begin + PAGES_A_STEP], f"({now_ms}"))
+    present = Counter({name: count for name, count in counts.items() if count})
+    return ViewContents("ok", "", 0, len(present), tuple(present.most_common(most)), len(names), is_whole)
 
 
 def lines_of(found: PageOfView) -> list[str]:

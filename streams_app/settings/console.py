@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from pydantic import field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from streams_app.settings.base import LAST_PORT, Section
 from streams_app.settings.secret_files import read_secret
@@ -29,6 +29,9 @@ class ConsoleSettings(Section):
     workers: tuple[str, ...] = ()
     """Addresses of workers, ``HOST:PORT``. A DNS name that stands for several addresses, such as a headless service of Kubernetes,
     stands for several workers. If there are none, the worker of ``http`` on this machine."""
+    hubs: tuple[str, ...] = ()
+    """Addresses of live view servers, ``HOST:PORT`` of their ``http``, which their logs have. Of several on one machine, each has
+    its own; a DNS name may stand for several, as in ``workers``."""
     token_file: Path | None = None
     """File with a token: browsers ask for it once, and programs send it as ``Authorization: Bearer``. Without it, the console
     listens on loopback only."""
@@ -46,13 +49,14 @@ class ConsoleSettings(Section):
             raise ValueError(f"{listen[:80]!r} is not HOST:PORT, as in 127.0.0.1:8091 or [::1]:8091")
         return listen
 
-    @field_validator("workers")
+    @field_validator("workers", "hubs")
     @classmethod
-    def _check_workers(cls, workers: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = [worker for worker in workers if not _WORKER.fullmatch(worker)]
+    def _check_addresses(cls, addresses: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        what = "a worker" if info.field_name == "workers" else "a live view server"
+        wrong = [address for address in addresses if not _WORKER.fullmatch(address)]
         if wrong:
-            raise ValueError(f"{wrong[0][:80]!r} is not the address of a worker, as in 10.1.2.3:8080 or http://worker:8080")
-        return workers
+            raise ValueError(f"{wrong[0][:80]!r} is not the address of {what}, as in 10.1.2.3:8080 or http://worker:8080")
+        return addresses
 
     @field_validator("public_url")
     @classmethod

@@ -22,7 +22,7 @@ from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources
 from streams_app.errors import ConfigurationError, CursorError
-from streams_app.formatting import compact_size, escaped, shown, span
+from streams_app.formatting import compact_size, duration_text, escaped, milliseconds, shown
 from streams_app.operations.folded_events import parse_fold_id
 from streams_app.operations.journal import (
     KeyEvent,
@@ -259,7 +259,7 @@ def definition_of(journal: JournalSettings) -> Iterator[Rule]:
     yield Rule("keeps", f"every event of {journal.source}", topic_path(journal.source))
     by = "the record key" if journal.is_by_record_key else ", ".join(journal.key_fields)
     yield Rule("by", by if journal.format == "json" else f"{by} ({journal.format})")
-    yield Rule("for", f"{span(round(journal.keep.total_seconds() * 1_000))}, at most {compact_size(journal.max_bytes)} in Redis")
+    yield Rule("for", f"{duration_text(milliseconds(journal.keep))}, at most {compact_size(journal.max_bytes)} in Redis")
 
 
 def charts_of_journal(name: str, history: History, workers: Sequence[Samples], now_ms: int) -> Iterator[Chart]:

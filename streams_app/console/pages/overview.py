@@ -341,11 +341,10 @@ class Picture:
                 yield self._journal(journal.name)
 
     def _store(self, name: str) -> Branch:
-        lag = most(self._workers, "read_store_lag_records", store=name)
-        is_up = most(self._workers, "up", component=f"read_store.{name}")
         rate = self._rate("read_store_writes_total", store=name)
-        state, word = AWAY if is_up == 0 else by_lag(lag, rate, "in sync")
-        return Branch(Node("read store", name, state, word, _lag(lag), store_path(name)), [], rate, "values/s")
+        state, word = store_state(name, self._workers, rate)
+        facts = _lag(most(self._workers, "read_store_lag_records", store=name))
+        return Branch(Node("read store", name, state, word, facts, store_path(name)), [], rate, "values/s")
 
     def _subscriber(self, name: str, *, is_enabled: bool) -> Branch:
         rate = self._rate("subscriber_finished_total", subscriber=name)
@@ -357,12 +356,9 @@ class Picture:
         return Branch(Node("subscriber", name, state, word, facts, subscriber_path(name)), [], rate, "events/s")
 
     def _view(self, name: str) -> Branch:
-        lag = most(self._workers, "live_lag_records", view=name)
         rate = self._rate("live_events_total", view=name)
-        state, word = by_lag(lag, rate, "current")
-        if most(self._workers, "live_reading", view=name):
-            state, word = "attention", "reading"
-        facts = [_counted(self._sum("live_pages", view=name), "page"), *_lag(lag)]
+        state, word = view_state(name, self._workers, rate)
+        facts = [_counted(self._sum("live_pages", view=name), "page"), *_lag(most(self._workers, "live_lag_records", view=name))]
         node = Node("live view", name, state, word, [fact for fact in facts if fact], view_path(name))
         return Branch(node, [], rate, "events/s")
 
@@ -418,6 +414,20 @@ def subscriber_state(name: str, workers: Sequence[Samples], rate: float | None) 
     if waits:
         return "attention", f"waits for {', '.join(waits)}"
     return ("ok", "running") if rate or waiting else ("ok", "idle")
+
+
+def store_state(name: str, workers: Sequence[Samples], rate: float | None) -> tuple[State, str]:
+    """Return how a read store is, and the word for it."""
+    if most(workers, "up", component=f"read_store.{name}") == 0:
+        return AWAY
+    return by_lag(most(workers, "read_store_lag_records", store=name), rate, "in sync")
+
+
+def view_state(name: str, workers: Sequence[Samples], rate: float | None) -> tuple[State, str]:
+    """Return how a live view of a topic is, and the word for it."""
+    if most(workers, "live_reading", view=name):
+        return "attention", "reading"
+    return by_lag(most(workers, "live_lag_records", view=name), rate, "current")
 
 
 def by_lag(lag: float | None, rate: float | None, word: str) -> tuple[State, str]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, journal, overview, record, search, settings, subscriber, topic, workers
+from streams_app.console.pages import fold, group, journal, live, overview, record, search, settings, subscriber, topic, workers
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -78,6 +78,11 @@ PAGES: Final = (
         "How a subscriber is, its last hour, and what became of one event.",
         subscriber.html, subscriber.SubscriberPage, subscriber.collect,
         (Parameter("event", "id of an event, TOPIC:PARTITION:OFFSET, or a record key"),),
+    ),
+    ConsolePage(
+        "/live/{view}", "/live/{view}.json", "{view}",
+        "The pages of a live view with most items, the servers that show it, and one page as a browser gets it.",
+        live.html, live.ViewConsolePage, live.collect, (Parameter("page", "name of a page, as it is in the events"),),
     ),
     ConsolePage(
         "/journals/{journal}", "/journals/{journal}.json", "{journal}",

@@ -13,7 +13,8 @@ from streams_app.checking.facts import Declarations
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import record_path
 from streams_app.console.pages.journal import key_link
-from streams_app.console.pages.paths import fold_path, journal_path, subscriber_path
+from streams_app.console.pages.live import page_link
+from streams_app.console.pages.paths import fold_path, journal_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path
@@ -96,6 +97,8 @@ def pages_of(declarations: Declarations) -> Iterator[Hit]:
         yield Hit("fold", fold.name, fold_path(fold.name))
     for one in declarations.workload.subscriptions:
         yield Hit("subscriber", one.subscriber.name, subscriber_path(one.subscriber.name), f"reads {one.topic}")
+    for view in declarations.settings.live:
+        yield Hit("live view", view.name, view_path(view.name), f"of {view.source}" if view.source else "of open browsers")
     for journal in declarations.settings.journals:
         yield Hit("journal", journal.name, journal_path(journal.name), f"of {journal.source}")
     for topic in topics_of(declarations.workload):
@@ -154,6 +157,8 @@ def offered(declarations: Declarations, text: str) -> Iterator[Hit]:
     for one in declarations.workload.subscriptions:
         link = f"{subscriber_path(one.subscriber.name)}?{urlencode({'event': text}, quote_via=quote)}"
         yield Hit("subscriber", one.subscriber.name, link, "as the id or key of an event")
+    for view in declarations.settings.live:
+        yield Hit("live view", view.name, page_link(view, text), "as the name of a page")
     for journal in declarations.settings.journals:
         yield Hit("journal", journal.name, key_link(journal, text), "as the key of events")
     for topic in topics_of(declarations.workload):

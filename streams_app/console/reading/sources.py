@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -166,6 +166,7 @@ class Sources:
         self._last: dict[Hashable, tuple[int, object]] = {}
         self.part_seconds = PART_SECONDS
         self._away: dict[str, int] = {}
+        self._hubs_away: dict[str, int] = {}
 
     async def close(self) -> None:
         await self.tuning.close()
@@ -192,6 +193,10 @@ class Sources:
     async def workers(self) -> tuple[WorkerState, ...]:
         """Return all workers that the settings name, whether they answer or not."""
         return await self.shared.get("workers", self._workers)
+
+    async def hubs(self) -> tuple[WorkerState, ...]:
+        """Return all live view servers that the settings name, whether they answer or not."""
+        return await self.shared.get("hubs", self._hubs)
 
     async def part(self, what: str, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T | Missing:
         """Ask for a part of a page, or share the answer of another browser; if that fails, return why and since when.
@@ -239,25 +244,30 @@ class Sources:
         return await self.part(what, key, in_turn)
 
     async def _workers(self) -> tuple[WorkerState, ...]:
-        urls = await self._urls()
+        named = self.settings.console.workers
+        usual = usual_url(self.settings.http)
+        return await self._states(await _urls(named) if named else [usual] if usual else [], self._away)
+
+    async def _hubs(self) -> tuple[WorkerState, ...]:
+        return await self._states(await _urls(self.settings.console.hubs), self._hubs_away)
+
+    async def _states(self, urls: Sequence[str], away: dict[str, int]) -> tuple[WorkerState, ...]:
         answers, healths = await asyncio.gather(pages(self.settings, urls), readiness(urls))
         now_ms = self.clock.now_ms()
         found = []
         for page, health in zip(answers, healths, strict=True):
             if not page.fault:
-                self._away.pop(page.url, None)
-            since_ms = self._away.setdefault(page.url, now_ms) if page.fault else now_ms
+                away.pop(page.url, None)
+            since_ms = away.setdefault(page.url, now_ms) if page.fault else now_ms
             found.append(WorkerState(page.url, samples_in(page.text or ""), page.text or "", health, page.fault, since_ms))
-        self._away = {url: since_ms for url, since_ms in self._away.items() if url in set(urls)}
+        for url in away.keys() - set(urls):
+            del away[url]
         return tuple(found)
 
-    async def _urls(self) -> list[str]:
-        named = self.settings.console.workers
-        if not named:
-            usual = usual_url(self.settings.http)
-            return [usual] if usual else []
-        found = await asyncio.gather(*map(resolved, named))
-        return list(dict.fromkeys(url for urls in found for url in urls))[:MOST_WORKERS]
+
+async def _urls(named: Sequence[str]) -> list[str]:
+    found = await asyncio.gather(*map(resolved, named))
+    return list(dict.fromkeys(url for urls in found for url in urls))[:MOST_WORKERS]
 
 
 async def resolved(worker: str) -> list[str]:

@@ -78,10 +78,12 @@ def with_console(settings: Settings, **given: Any) -> Settings:
 
 
 def with_components(settings: Settings, folder: Path) -> Settings:
-    """Return the settings with a journal."""
+    """Return the settings with a journal and two live views."""
     fold = settings.folds[0]
     journal = {"name": "events", "source": fold.source, "key": "account_id"}
-    return Settings.model_validate({**dict(settings), "journals": [journal]})
+    view = {"name": "newest", "kind": "list", "source": fold.source, "page": "account_id", "expiry": "1h", "public": True}
+    views = [{**view, "dead_letters": fold.dead_letters}, {"name": "visitors", "kind": "presence", "expiry": "1m", "public": True}]
+    return Settings.model_validate({**dict(settings), "journals": [journal], "live": views})
 
 
 def token_file(folder: Path, token: str = "right") -> Path:

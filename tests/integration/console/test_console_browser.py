@@ -26,6 +26,8 @@ PAGES = {
     "fold": f"/folds/{FOLD}",
     "group": f"/folds/{FOLD}/group?key=anna",
     "record": f"/folds/{FOLD}/record?id={FOLD}:SOURCE:0:0-0&key=anna",
+    "live": "/live/newest?page=anna",
+    "presence": "/live/visitors?page=anna",
     "journal": "/journals/events?key=anna",
     "workers": "/workers",
     "settings": "/settings?check=run",

@@ -22,6 +22,7 @@ from streams_app.settings import ConsoleSettings
         ({"listen": "console.example.com:80"}, "name a file with a token"),
         ({"workers": ["a b"]}, "is not the address of a worker"),
         ({"workers": ["http://w:8080/metrics"]}, "is not the address of a worker"),
+        ({"hubs": ["http://h:8080/x"]}, "is not the address of a live view server"),
         ({"public_url": "console.example.com"}, "is not a URL without a path"),
         ({"public_url": "https://a/b"}, "is not a URL without a path"),
         ({"public_url": "javascript://a"}, "is not a URL without a path"),
