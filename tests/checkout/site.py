@@ -36,6 +36,8 @@ PAGES: Final = {
     ROOT / "streams_app" / "kafka" / "patches" / "README.md": Path("files", "patches.md"),
 }
 """Page of the repository → its place in the site."""
+NOT_SEARCHED: Final = "---\nsearch:\n  exclude: true\n---\n"
+"""Head of the pages that the search leaves out: each fact of the changelog and for contributors is also where it belongs."""
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".service": "ini"}
 FENCED: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK: Final = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -60,7 +62,7 @@ def site_path(target: Path) -> Path:
 def page_of(target: Path) -> str:
     """Return a page that shows a file of the repository, or the files of a folder."""
     name = target.relative_to(ROOT)
-    head = f"---\nsearch:\n  exclude: true\n---\n# {name.name}\n\n`{name}`\n\n"
+    head = f"{NOT_SEARCHED}# {name.name}\n\n`{name}`\n\n"
     if not target.is_dir():
         return head + _shown(target)
     files = sorted(path for path in target.iterdir() if path.is_file() and path.suffix in LANGUAGES)
@@ -87,7 +89,8 @@ def write_pages(folder: Path) -> None:
     """Write the pages of the site, and what they link to, into a folder."""
     linked: set[Path] = set()
     for page, target in PAGES.items():
-        _write(folder / target, relinked(page.read_text("utf-8"), page, linked))
+        head = "" if page == ROOT / "README.md" or DOCS in page.parents else NOT_SEARCHED
+        _write(folder / target, head + relinked(page.read_text("utf-8"), page, linked))
     for path in linked - PAGES.keys():
         if DOCS not in path.parents:
             _write(folder / site_path(path), page_of(path))
@@ -131,6 +134,7 @@ def llms_txt(pages: Path) -> str:
 
 
 def _title_and_summary(text: str) -> tuple[str, str]:
+    text = text.removeprefix(NOT_SEARCHED)
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     prose = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", FENCED.sub("", text))
     first = re.search(r"^(?![#|<>*!-]).+(?:\n.+)*", prose, re.MULTILINE)

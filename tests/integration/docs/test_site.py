@@ -21,6 +21,7 @@ def test_published_site_has_each_page_its_markdown_the_search_and_its_version(tm
     found = {entry["location"].partition("#")[0] for entry in json.loads((site / "search.json").read_text("utf-8"))["items"]}
 
     assert [] == [name for _, name in navigation() if not (site / name).is_file()]
-    assert {name.replace(".md", ".html") for _, name in navigation()} <= found
+    pages = {name.replace(".md", ".html") for _, name in navigation()}
+    assert pages - {"changelog.html", "contributing.html"} == found
     assert [{"version": "0.1.0", "title": "0.1.0", "aliases": []}] == json.loads((tmp_path / "versions.json").read_text("utf-8"))
     assert "llms.txt" in {path.name for path in site.iterdir()}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.checkout.pages import ROOT
+from tests.checkout.pages import ROOT, name_of, without_blocks
 from tests.checkout.site import DOCS, PAGES, faults, llms_txt, navigation, page_of, relinked, site_path, write_pages
 
 
@@ -46,12 +47,19 @@ def test_page_of_a_file_shows_it_and_page_of_a_folder_its_files() -> None:
     assert Path("files/deploy/kubernetes.md") == site_path(manifests)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_list_within_a_list_is_indented_by_four_spaces(page: Path) -> None:
+    """GitHub accepts fewer; the site would continue the outer list."""
+    assert [] == re.findall(r"^ {1,3}(?:[*-]|\d+\.) .*", without_blocks(page.read_text("utf-8")), re.MULTILINE)
+
+
 def test_llms_txt_has_each_page_with_a_sentence(tmp_path: Path) -> None:
     write_pages(tmp_path)
     lines = [line for line in llms_txt(tmp_path).splitlines() if line.startswith("- ")]
 
     assert len(navigation()) == len(lines)
     assert [] == [line for line in lines if not line.endswith((".", ":", "?"))]
+    assert [] == [line for line in lines if "exclude:" in line]
     assert not (tmp_path / "pypi.md").exists()
     assert (tmp_path / "pictures" / "folding-curve.png").exists()
     assert DOCS == ROOT / "docs"
