@@ -4,7 +4,7 @@ WORKDIR /app
 COPY pyproject.toml constraints.txt LICENSE ./
 COPY docs/pypi.md ./docs/
 COPY streams_app ./streams_app
-RUN pip install --no-cache-dir --constraint constraints.txt '.[avro,opensearch,otel,postgresql,protobuf]' \
+RUN pip install --no-cache-dir --constraint constraints.txt '.[avro,mysql,opensearch,otel,postgresql,protobuf]' \
     && useradd --system --uid 10001 --create-home --home-dir /data streams
 USER streams
 WORKDIR /data

@@ -25,8 +25,7 @@ from streams_app.delivery.batch import TP
 from streams_app.demo.load import METRICS, Load
 from streams_app.read_store.core.merge import Cell, CellChange, newest
 from streams_app.read_store.core.store import CheckpointStep
-from streams_app.read_store.opensearch.bulk import write
-from streams_app.read_store.opensearch.connection import OpenSearchClient
+from streams_app.read_store.opensearch.connection import OpenSearchClient, write_bulk
 from streams_app.read_store.opensearch.documents import Shape
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.store_sync import MAX_RECORDS
@@ -255,7 +254,7 @@ class OpenSearchRival(Rival):
     async def plainly(self, records: Sequence[Record]) -> None:
         """See :class:`Rival`."""
         items = [item for record in records for item in self._shape.items(record, 0)]
-        assert len(items) == len((await write(self._client, "plain", items)).taken)
+        assert len(items) == len((await write_bulk(self._client, "plain", items)).taken)
 
     async def writes(self, table: str) -> int | None:
         """See :class:`Rival`."""

@@ -2,6 +2,7 @@
 
 ``STREAMS_APP_TEST_KAFKA``: ``embedded`` (default), ``apache``, or ``host:port`` of one that runs.
 ``STREAMS_APP_TEST_REDIS``: ``embedded`` (default: Valkey), ``redis`` (Redis 7), or a ``redis://`` URL.
+``STREAMS_APP_TEST_MYSQL``: the URL of a MySQL or MariaDB in which the tests may create databases; without it, they start a MariaDB.
 If a server is not available, its tests are skipped with the reason; with ``CI=true`` they fail.
 ``STREAMS_APP_TEST_AT_MOST``: ``long=60 simulation=40`` runs at most so many tests that are ``long`` or a simulation: those nearest
 to the change that the file ``STREAMS_APP_TEST_REACHED`` describes. ``short`` limits all others, but those marked
@@ -32,6 +33,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.health.status import Status
 from tests.checkout.choice import Candidate, Reached, chosen, limits_of
 from tests.checkout.imports import ROOT
+from tests.helpers.read_store.mysql import execute_mysql
 from tests.helpers.waiting import wait_until_sync
 from tests.helpers.worker import fork_server
 from tests.servers import prometheus
@@ -39,6 +41,7 @@ from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.apicurio import Apicurio
 from tests.servers.apicurio import is_fetched as is_registry_fetched
 from tests.servers.cache import ServerUnavailableError
+from tests.servers.mariadb import MariaDB
 from tests.servers.opensearch import OpenSearch, is_fetched
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis7 import Redis7
@@ -177,7 +180,7 @@ def _databases(item: pytest.Item) -> set[str]:
     parameters = getattr(item, "callspec", None)
     given = [value for value in parameters.params.values() if isinstance(value, str)] if parameters else []
     words = [*getattr(item, "fixturenames", ()), *given]
-    return {name for name in ("opensearch", "postgresql") if any(word.startswith(name) for word in words)}
+    return {name for name in ("opensearch", "postgresql", "mysql") if any(word.startswith(name) for word in words)}
 
 
 def _wanted(item: pytest.Item) -> None:
@@ -217,7 +220,14 @@ def _unavailable(error: Exception) -> NoReturn:
 
 @contextmanager
 def _started(
-    server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7] | type[PostgreSQL] | type[OpenSearch] | type[Apicurio],
+    server: type[Broker]
+    | type[Valkey]
+    | type[ApacheKafka]
+    | type[Redis7]
+    | type[PostgreSQL]
+    | type[MariaDB]
+    | type[OpenSearch]
+    | type[Apicurio],
 ) -> Iterator[object]:
     try:
         running = server.start()
@@ -279,6 +289,26 @@ async def postgresql_url(postgresql: PostgreSQL) -> AsyncIterator[str]:
     yield postgresql.url.replace("/postgres", f"/{name}")
     await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     await connection.close()
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[str]:
+    """The URL of a MariaDB for the whole session, under xdist of one for each worker; or of the server that is given."""
+    if given := os.environ.get("STREAMS_APP_TEST_MYSQL"):
+        yield given
+        return
+    with _started(MariaDB) as running:
+        assert isinstance(running, MariaDB)
+        yield running.url
+
+
+@pytest.fixture
+async def mysql_url(mysql_server: str) -> AsyncIterator[str]:
+    """A database of this test alone, whose default collation folds case."""
+    name = f"test_{secrets.token_hex(6)}"
+    await execute_mysql(mysql_server, f"CREATE DATABASE {name} DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+    yield f"{mysql_server.rpartition('/')[0]}/{name}"
+    await execute_mysql(mysql_server, f"DROP DATABASE {name}")
 
 
 @pytest.fixture(scope="session")

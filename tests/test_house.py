@@ -207,7 +207,6 @@ STANDS_ALONE = {
     "checking/process.py": "one subject of the command check",
     "checking/rights.py": "one subject of the command check",
     "checking/schema_registry.py": "one subject of the command check",
-    "read_store/sync/agent.py": "the agent of a component, where the rooms of the other components have theirs",
     "kafka/patches/consumer_end.py": "uses private names of aiokafka, which only modules of this folder do",
 }
 """Module under 60 lines with one importer → why it stands alone. Other such modules say so by one of :data:`REASONS`."""

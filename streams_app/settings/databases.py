@@ -57,6 +57,10 @@ DATABASES: Final = (
         is_source=True, default_schema="public", default_port=5432,
     ),
     RegisteredDatabase(
+        "MySQL or MariaDB", "mysql", ("mysql://", "mariadb://"), "mysql://HOST/DATABASE", "asyncmy", "asyncmy", "asyncmy",
+        is_source=True, default_port=3306,
+    ),
+    RegisteredDatabase(
         "OpenSearch", "opensearch", ("opensearch+", "elasticsearch+"), "opensearch+https://HOST:9200", "opensearchpy",
         "opensearch-py", "opensearch", keeps_former_table=False, needs_columns=False,
     ),

@@ -70,7 +70,8 @@ class ReadStoreSettings(Section):
     name: str
     """Label ``store`` of its metrics, and part of its consumer group ``<app_id>.read-store.<name>``."""
     url: str = Field(repr=False)
-    """``sqlite:///FILE``, ``postgresql://USER@HOST:PORT/DATABASE`` or ``opensearch+https://USER@HOST:PORT``."""
+    """``sqlite:///FILE``, ``postgresql://USER@HOST:PORT/DATABASE``, ``mysql://USER@HOST:PORT/DATABASE`` (also MariaDB) or
+    ``opensearch+https://USER@HOST:PORT``."""
     password_file: Path | None = None
     """File with the password for ``url``."""
     ssl_cafile: Path | None = None
@@ -83,7 +84,8 @@ class ReadStoreSettings(Section):
     source: Literal["sql", "carried", "python"] = "sql"
     """Source of current values: ``sql``, a query; ``carried``, the records (needs ``keep = "last"``); ``python``, a function."""
     source_url: str | None = Field(None, repr=False)
-    """``sqlite:///FILE`` or ``postgresql://USER@HOST:PORT/DATABASE`` of the write side, for ``sql``."""
+    """``sqlite:///FILE``, ``postgresql://USER@HOST:PORT/DATABASE`` or ``mysql://USER@HOST:PORT/DATABASE`` of the write side, for
+    ``sql``."""
     source_password_file: Path | None = None
     """File with the password for ``source_url``."""
     sql: str | None = None

@@ -33,8 +33,7 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import view_agents
 from streams_app.operations.flush_page import add_flush_page
 from streams_app.operations.groups import groups_of_worker
-from streams_app.read_store.sync.access import require_store_access
-from streams_app.read_store.sync.agent import read_store_agent
+from streams_app.read_store.sync.agent import read_store_agent, require_store_access
 from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_redis_rights, why_unreachable
 from streams_app.requirements.check import require_kafka
 from streams_app.requirements.workload import Workload

@@ -17,6 +17,7 @@ from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer
 from tests.helpers.cli.commands import Place
 from tests.helpers.journal.journal_desk import Desk, desk_settings
 from tests.helpers.kafka.topics import create_topics
+from tests.helpers.read_store.mysql import Mysql
 from tests.helpers.read_store.searching import Search
 from tests.helpers.read_store.stores import Postgres, SqlHarness, Sqlite, StoreHarness
 from tests.helpers.subscribers.orders import Orders
@@ -79,6 +80,7 @@ def broker() -> Iterator[Broker | ApacheKafka]:
 SQL_HARNESSES: dict[str, Callable[[pytest.FixtureRequest, Path], Callable[..., SqlHarness]]] = {
     "sqlite": lambda request, folder: partial(Sqlite, folder / "read.db"),
     "postgresql": lambda request, folder: partial(Postgres, request.getfixturevalue("postgresql_url")),
+    "mysql": lambda request, folder: partial(Mysql, request.getfixturevalue("mysql_url")),
 }
 """Folder of each SQL database → function that prepares a database for a test; it returns a function of shape and columns."""
 CELLS, GROUPS = list(SQL_HARNESSES), [f"{folder}-groups" for folder in SQL_HARNESSES]

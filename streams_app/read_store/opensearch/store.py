@@ -24,8 +24,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, Value
 from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import possible, surrogate_fault
-from streams_app.read_store.opensearch.bulk import BulkOutcome, write
-from streams_app.read_store.opensearch.connection import LONG_SECONDS, Fault, FaultError, OpenSearchClient
+from streams_app.read_store.opensearch.connection import LONG_SECONDS, BulkOutcome, Fault, FaultError, OpenSearchClient, write_bulk
 from streams_app.read_store.opensearch.documents import DocumentRequest, Shape, document_id, value_json
 from streams_app.read_store.opensearch.indices import Indices, WriteBlock, write_alias
 from streams_app.settings import ReadStoreSettings
@@ -231,7 +230,7 @@ class OpenSearchStore:
 
     async def _write(self, items: Sequence[DocumentRequest]) -> BulkOutcome:
         try:
-            return await write(self._client, self._written, items)
+            return await write_bulk(self._client, self._written, items)
         except FaultError as error:
             raise self._away(error.fault) from error
 

@@ -121,6 +121,10 @@ class SqlHarness(StoreHarness):
         "fold TEXT NOT NULL, group_key TEXT NOT NULL, versions TEXT NOT NULL DEFAULT '{}', updated_ms INTEGER NOT NULL DEFAULT 0"
     )
     """The columns that a table with a row per group always has, as SQL."""
+    cell_columns: ClassVar[str] = "fold TEXT, group_key TEXT, name TEXT, value, version BIGINT, updated_ms BIGINT"
+    """The columns of a table with a row per cell, as SQL, without its key."""
+    integer: ClassVar[str] = "bigint"
+    """The type to which CAST converts a text that is a number."""
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.columns = dict(columns) if shape == "groups" else {}
@@ -194,6 +198,7 @@ class Postgres(SqlHarness):
     system_columns = (
         "fold TEXT NOT NULL, group_key TEXT NOT NULL, versions jsonb NOT NULL DEFAULT '{}', updated_ms bigint NOT NULL DEFAULT 0"
     )
+    cell_columns = SqlHarness.cell_columns.replace("value", "value JSONB")
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.url = url

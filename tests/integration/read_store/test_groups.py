@@ -122,7 +122,7 @@ async def test_existing_values_are_kept_until_a_record_names_them(made: Callable
 
 async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Callable[..., SqlHarness]) -> None:
     harness = made(likes="likes")
-    number = "CAST(group_key AS bigint)"
+    number = f"CAST(group_key AS {harness.integer})"
     await harness.run(
         f"CREATE TABLE cells ({harness.system_columns}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
         f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
@@ -194,7 +194,7 @@ async def test_table_of_cells_is_rejected_as_a_table_of_groups_with_all_faults(p
 async def test_corrected_table_is_accepted_without_a_restart(made: Callable[..., SqlHarness]) -> None:
     harness = made(likes="likes")
     await harness.run(f"CREATE TABLE cells ({harness.system_columns}, {KEY})")
-    await harness.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
+    await harness.run('CREATE TABLE cells_progress (topic text, "partition" integer, next_offset bigint, updated_ms bigint)')
     with pytest.raises(TryAgainError, match="no column likes"):
         await harness.store.checkpoints()
     await harness.run("DROP TABLE cells_progress")

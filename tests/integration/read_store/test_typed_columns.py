@@ -12,6 +12,7 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import CheckpointStep, Counts, NotStorableError
+from tests.helpers.read_store.mysql import Mysql
 from tests.helpers.read_store.stores import P0, Postgres, SqlHarness, Sqlite, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -38,7 +39,10 @@ TAKEN: list[tuple[str, Any, str, Any]] = [
 async def test_value_is_stored_in_its_column_type_and_compares_equal(
     made: Callable[..., SqlHarness], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
 ) -> None:
-    harness = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
+    harness = made(**NAMES)
+    if isinstance(harness, Mysql) and kind == "numeric":
+        pytest.skip("there it has no fraction")
+    harness = await typed(harness, f"likes {kind}, shares {kind}")
     counts = [
         await write(harness.store, [CellChange(LIKES, version, value), CellChange(SHARES, version, None)]) for version in (1, 2)
     ]
@@ -125,7 +129,7 @@ async def test_row_too_large_for_a_page_is_rejected_and_the_others_are_not(postg
 async def test_decimal_beyond_the_precision_of_sqlite_is_the_nearest_float(made: Callable[..., SqlHarness]) -> None:
     harness = made(**NAMES)
     if not isinstance(harness, Sqlite):
-        pytest.skip("PostgreSQL holds every decimal")
+        pytest.skip("others hold every decimal, or as many digits as their column has")
     await typed(harness, "likes numeric, shares real")
     changes = [CellChange(LIKES, 1, Decimal("12345678901234567890.5")), CellChange(SHARES, 1, 2)]
     counts = [await write(harness.store, changes), await write(harness.store, changes)]

@@ -10,8 +10,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.opensearch.bulk import parts
-from streams_app.read_store.opensearch.connection import Fault
+from streams_app.read_store.opensearch.connection import Fault, parts
 from streams_app.read_store.opensearch.documents import Shape, document_id, is_field
 from streams_app.read_store.registry import open_store
 from streams_app.settings import ReadStoreSettings
