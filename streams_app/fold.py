@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from streams_app.conditions import Conditions
 from streams_app.envelopes import BESIDE, COLUMNS, UNAVAILABLE, Format, placeholder_faults
 from streams_app.formatting import Duration, duration_text, milliseconds, parse_duration
 
@@ -174,6 +175,9 @@ class Fold(BaseModel):
     unavailable_value: str = UNAVAILABLE
     """With ``format = "debezium"``: the property ``unavailable.value.placeholder`` of the connector, if it was changed. Debezium
     sends it for a large value that an update did not change."""
+    only: Conditions = Field({})
+    """Field or dotted path → value or list of values: only events in which each of these fields has one of its values are folded;
+    others are skipped."""
     decode: Callable[[bytes], Any] | None = None
     """Python only: a function from the bytes of the value to the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
@@ -209,6 +213,7 @@ class Fold(BaseModel):
             tombstones: Literal["dead-letter", "ignore"] = ...,
             format: Format = ...,
             unavailable_value: str = ...,
+            only: Mapping[str, str | float | bool | Sequence[str | float | bool]] = ...,
             decode: Callable[[bytes], Any] | None = ...,
             source_filter: Callable[[Any], Any] | None = ...,
             group_as: str | None = ...,
@@ -234,7 +239,7 @@ class Fold(BaseModel):
     def _check(self) -> Fold:
         faults = [
             *self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._keep_faults(), *self._time_faults(),
-            *self._close_when_faults(),
+            *self._close_when_faults(), *self._only_faults(),
         ]  # fmt: skip
         if faults:
             raise ValueError("; ".join(faults))
@@ -331,8 +336,12 @@ class Fold(BaseModel):
                 faults.append(f"close_when.{path} must list 1 to {MAX_CLOSING_VALUES} values")
         return faults
 
+    def _only_faults(self) -> list[str]:
+        beside = [field for field in self.only if field.startswith(BESIDE)] if self.format == "json" else []
+        return [f"only: {field!r} begins with @, which no field of plain JSON may: name a field of the event" for field in beside]
+
     def __hash__(self) -> int:
-        # By the name, which is unique in an application: `keep` and `close_when` may be tables, which have no hash.
+        # By the name, which is unique in an application: some settings may be tables, which have no hash.
         return hash(self.name)
 
     @property

@@ -226,3 +226,16 @@ def _() -> None:
         kit.advance("6m")
 
     assert ["f:s:0:0-1", "f:s:0:2-2"] == [record.fold_id for record in kits[0].records] == [r.fold_id for r in kits[1].records]
+
+
+@CASES.add(
+    "a condition without code", f"{INNGEST}-js/issues/1050", "asked for: fold only events that match", "differs",
+    "`only = {type = [\"like\", \"share\"]}`: other events are skipped",
+)  # fmt: skip
+def _() -> None:
+    kit = tester(only={"type": ["like", "share"]})
+    for number, kind in enumerate(("like", "view", "share")):
+        kit.send({"key": "a", "n": number, "type": kind})
+    kit.advance("6m")
+
+    assert [[0, 2]] == numbers(kit)

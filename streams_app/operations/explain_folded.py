@@ -77,7 +77,7 @@ async def _group(settings: Settings, fold: Fold, partition: int, record: Any) ->
     if taken.rejected:
         return None, f"it is a dead letter of the fold, {escaped(taken.rejected[0].reason)} ({escaped(taken.rejected[0].detail)})"
     if not taken.events:
-        return None, "the fold skips it, by source_filter or tombstones, or it was replayed for another fold"
+        return None, "the fold skips it, by only, source_filter or tombstones, or it was replayed for another fold"
     return taken.events[0].group, ""
 
 

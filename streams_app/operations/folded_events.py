@@ -140,7 +140,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     if taken.rejected:
         return RawEvent(entry, (), f"a dead letter: {taken.rejected[0].reason}")
     if not taken.events:
-        return RawEvent(entry, (), "not folded by source_filter or tombstones")
+        return RawEvent(entry, (), "not folded: skipped by only, source_filter or tombstones")
     return RawEvent(entry, None if fold.keeps_events else tuple(taken.events[0].changed))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from streams_app.conditions import parsed_conditions
 from streams_app.envelopes import BESIDE, UNAVAILABLE, Format, placeholder_faults
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, TOPIC_NAME
@@ -54,26 +54,14 @@ def _is_origin(text: str) -> bool:
     return bool(host and ORIGIN.fullmatch(text)) and text == text.lower()
 
 
-def _parsed_conditions(given: Any) -> Any:
-    """Convert conditions to a dict that has a tuple of accepted values for each field."""
-    if not isinstance(given, dict):
-        raise ValueError(  # noqa: TRY004  # pydantic turns a ValueError into a validation error
-            f'expected fields and their values, as in {{"{TYPE_HEADER}" = "contribution.made"}}'
-        )
-    for field, values in given.items():
-        listed = values if isinstance(values, list | tuple) else [values]
-        if not listed or not all(isinstance(value, Scalar) for value in listed):
-            raise ValueError(f"{field!r} must be a string, number or boolean, or a list of them")
-        if any(isinstance(value, float) and not math.isfinite(value) for value in listed):
-            raise ValueError(f"{field!r} must be a finite number: no event has another one")
-        if field == TYPE_HEADER and not all(isinstance(value, str) for value in listed):
-            raise ValueError(f"{TYPE_HEADER} is a header, whose values must be strings")
-        if not all(field.split(".")):
-            raise ValueError(f"{field!r} is neither {TYPE_HEADER} nor a field or dotted path")
-    return {field: tuple(values) if isinstance(values, list | tuple) else (values,) for field, values in given.items()}
+def _checked_conditions(given: Any) -> Any:
+    conditions = parsed_conditions(given)
+    if not all(isinstance(value, str) for value in conditions.get(TYPE_HEADER, ())):
+        raise ValueError(f"{TYPE_HEADER} is a header, whose values must be strings")
+    return conditions
 
 
-Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_parsed_conditions)]
+Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_checked_conditions)]
 """Accepted values of each field or of ``@type``. An event matches if each of these fields has one of its accepted values."""
 
 

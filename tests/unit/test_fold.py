@@ -56,6 +56,7 @@ def test_defaults_match_the_documentation() -> None:
         "tombstones": "dead-letter",
         "format": "json",
         "unavailable_value": "__debezium_unavailable_value",
+        "only": {},
         "decode": None,
         "source_filter": None,
         "group_as": None,

@@ -19,7 +19,7 @@ from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.console.reading.tuning import TuningProgress, TuningResult
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
-from streams_app.formatting import shown_key, span
+from streams_app.formatting import json_line, shown_key, span
 from streams_app.operations.group_facts import BoundState
 from streams_app.operations.group_text import closing_event_text
 from streams_app.operations.groups import groups_in_redis, open_in_redis
@@ -220,11 +220,20 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
 def definition_of(fold: Fold) -> Iterator[Rule]:
     """Yield what a fold does, in plain words."""
     yield Rule("reads", fold.source + ("" if fold.format == "json" else f", as {fold.format}"), topic_path(fold.source))
+    if fold.only or fold.source_filter is not None:
+        yield Rule("skips", "; ".join(_skipped_texts(fold)))
     yield Rule("groups by", _key_text(fold))
     yield Rule("keeps", _kept_text(fold))
     yield Rule("closes a group", "; ".join(_closing_texts(fold)))
     yield Rule("writes", fold.output, topic_path(fold.output))
     yield Rule("rejects to", fold.dead_letters, topic_path(fold.dead_letters))
+
+
+def _skipped_texts(fold: Fold) -> Iterator[str]:
+    for field, values in fold.only.items():
+        yield f"events whose {field} is not {' or '.join(map(json_line, values))}"
+    if fold.source_filter is not None:
+        yield "events for which a function returns false"
 
 
 def _key_text(fold: Fold) -> str:

@@ -43,7 +43,7 @@ class PythonReader(EventReader):
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
-        """An event for which ``source_filter`` returns a false value is skipped without a dead letter."""
+        """An event that does not match ``only``, or for which ``source_filter`` returns a false value, is skipped."""
         if decoded is None:
             decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
@@ -72,7 +72,11 @@ class PythonReader(EventReader):
         if fold.decode is not None:
             value = _called("decode", fold.decode, record.value)
         elif isinstance(value, BadEventError):
+            if self._only and self._is_skipped(value):
+                return None
             value = self._rest_of(value)  # functions read the whole event, so this raises
+        if self._only and self._is_skipped(value):
+            return None
         if fold.source_filter is not None and not _called("source_filter", _truth_of(fold.source_filter), value):
             return None
         reads_any = callable(fold.group_key) and (callable(fold.changed) or fold.keeps_events)

@@ -53,7 +53,7 @@ def is_plain_field(path: str) -> bool:
 
 def is_usual(fold: Fold) -> bool:
     """Return whether :class:`FastReader` can read a fold: it keeps only names, and group key and names are plain JSON fields."""
-    if fold.is_by_functions or fold.reads_details or fold.keep != "names":
+    if fold.is_by_functions or fold.reads_details or fold.keep != "names" or fold.only:
         return False
     if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
         return False
@@ -75,7 +75,7 @@ def _is_unusual(value: bytes) -> bool:
 
 def is_usual_kept(fold: Fold) -> bool:
     """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field."""
-    is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
+    is_by_event = fold.fields or fold.only or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False
     return isinstance(fold.group_key, str) and is_plain_field(fold.group_key)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from streams_app.codec import TEXT_TAG, at_path, decode_object, member_of
+from streams_app.conditions import conditions_of, matches
 from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.depth import TooDeepError, check_json_depth
@@ -107,6 +108,7 @@ class EventReader:
         self._keeps_values = fold.keeps_values
         self._aggregates = None if fold.aggregates is None else Aggregates.of(fold.aggregates)
         self._kept_event = kept_event(fold) if fold.keeps_events else None
+        self._only = conditions_of(fold.only)
         self._closes = closing_rule(fold)
         self._shorter_ms = quiet_rule(fold)
         self._reads_details = fold.reads_details
@@ -139,7 +141,7 @@ class EventReader:
         if decoded is None:
             decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
-            if value is None and self._fold.tombstones == "ignore":
+            if (value is None and self._fold.tombstones == "ignore") or (self._only and self._is_skipped(value)):
                 continue
             try:
                 event = value if type(value) is dict else self._rest_of(value)
@@ -150,6 +152,11 @@ class EventReader:
             if record.key != read[2][1:]:
                 faults.count_misrouted(record.offset)
             yield read
+
+    def _is_skipped(self, value: Any) -> bool:
+        """Return whether an event does not match ``only``; False if it must be rejected, because it could not be decoded."""
+        event = value.rest if isinstance(value, BeyondDoubleError) else value
+        return type(event) is dict and not matches(self._only, event)
 
     def _read_event(self, record: SourceRecord, value: Any, member: bytes) -> Event:
         stamp = -1 if record.timestamp is None else record.timestamp

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from streams_app.codec import at_path
+from streams_app.conditions import conditions_of, is_accepted
 from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.envelopes import BESIDE, UNAVAILABLE
@@ -139,25 +140,15 @@ def definition_of(view: LiveView) -> str:
 
 
 _Condition = tuple[list[str] | None, frozenset[tuple[bool, Any]]]
-"""Path of a field, or None for the type header, and the accepted values. A flag in each value distinguishes True from 1."""
+"""Path of a field, or None for the type header, and the accepted values."""
 
 
 def _conditions(given: Mapping[str, Sequence[Any]], *, has_type_header: bool) -> list[_Condition]:
-    return [
-        (
-            None if has_type_header and field == TYPE_HEADER else field.split("."),
-            frozenset((type(value) is bool, value) for value in values),
-        )
-        for field, values in given.items()
-    ]
+    return [(None if has_type_header and path == [TYPE_HEADER] else path, values) for path, values in conditions_of(given)]
 
 
 def _matches(conditions: Sequence[_Condition], type_name: str | None, event: dict[str, Any] | None) -> bool:
-    for path, values in conditions:
-        found = type_name if path is None else at_path(event, path)
-        if isinstance(found, dict | list) or (type(found) is bool, found) not in values:
-            return False
-    return True
+    return all(is_accepted(type_name if path is None else at_path(event, path), values) for path, values in conditions)
 
 
 def _type_of(record: SourceRecordWithHeaders) -> str | None:

@@ -46,6 +46,7 @@ FOLDS: dict[str, dict[str, str]] = {
     "events": {"keep": '"events"', "changed": "", "max_bytes": "100_000"},
     "fields": {"keep": '"events"', "changed": "", "fields": '("account_id", "status")'},
     "by-event": {"quiet_period": '{"field": "wait", "default": "1h", "at_most": "2h"}', "leading": "True"},
+    "only": {"only": '{"status": ["open", "done", "x"], "account_id": list("abcdefgh")}'},
     "bounds": {"max_hold": '"5h"', "max_events": "50", "max_changed": "90"},
     "closing": {"close_when": '{"status": ["done"], "nested.code": [1, True]}'},
     "means-closing": {"keep": '{"likes": "mean"}', "close_when": '{"status": ["done"]}', "max_events": "60"},

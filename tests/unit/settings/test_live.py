@@ -50,7 +50,7 @@ def test_environment_overrides_a_view_and_its_server(file: Path) -> None:
         ("show = 5", 'live.supporters: show is for kind = "list"'),
         ("people = true", 'live.supporters: people is for kind = "presence"'),
         ('item = "a..b"', "live.supporters: item = 'a..b' is not a field or a dotted path"),
-        ('only = "x"', """live.supporters.only: expected fields and their values, as in {"@type" = "contribution.made"}"""),
+        ('only = "x"', """live.supporters.only: expected fields and their values, as in {status = "open"}"""),
         ('only = {"@kind" = "x"}', "live.supporters: '@kind' is neither @type nor a field or dotted path"),
         ('only = {"@type" = 1}', "live.supporters.only: @type is a header, whose values must be strings"),
         ("remove = {a = []}", "live.supporters.remove: 'a' must be a string, number or boolean, or a list of them"),
