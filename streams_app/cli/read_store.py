@@ -16,7 +16,6 @@ from streams_app.settings import Settings
 if TYPE_CHECKING:
     from streams_app.operations.fill import FillResult
     from streams_app.settings import ReadStoreSettings
-import json
 from typing import TYPE_CHECKING, Any
 
 from streams_app.errors import BehindError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from streams_app.cli.tables import Column
     from streams_app.operations.verify_result import VerifyResult
     from streams_app.read_store.core.comparing import Difference
-    from streams_app.read_store.core.merge import Value
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -137,14 +135,14 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
       3   the store is behind and makes no progress, with or without differences
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.operations.verify_result import behind_text, summary
+    from streams_app.operations.verify_result import behind_text, difference_json, summary
 
     declared = settings.read_store(store)
     shown: list[Difference] = []
 
     def take(found: Difference) -> None:
         if as_json and len(shown) < limit:
-            click.echo(_difference_json(found))
+            click.echo(difference_json(found))
         shown.append(found) if len(shown) < limit else None
 
     done = asyncio.run(_run_verify(settings, declared.name, repair, wait, take))
@@ -178,54 +176,17 @@ def columns_of(found: list[Difference]) -> list[Column]:
     """Return the columns of the table of differences."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown
+    from streams_app.operations.verify_result import cell_text
 
     folds = [one.cell.fold for one in found]
     return [
         Column("GROUP", [shown(one.cell.group_key) for one in found], least=16),
         Column("NAME", [shown(one.cell.name) for one in found], least=10),
         Column("WHAT", [one.kind.value for one in found], least=7),
-        Column("IN THE STORE", ["-" if one.stored is None else _cell_text(one.stored.value) for one in found], least=12),
-        Column("IN THE SOURCE", [one.why or _cell_text(one.change.value) for one in found], least=13),
+        Column("IN THE STORE", ["-" if one.stored is None else cell_text(one.stored.value) for one in found], least=12),
+        Column("IN THE SOURCE", [one.why or cell_text(one.change.value) for one in found], least=13),
         Column("FOLD", folds, least=10, rank=1, is_known=len(set(folds)) == 1),
     ]
-
-
-def _cell_text(value: Value) -> str:
-    from streams_app.formatting import escaped
-
-    return "-" if value is None else escaped(_cell_json(value) or "")
-
-
-def _cell_json(value: Value) -> str | None:
-    """Return a value as JSON text, and None for NULL.
-
-    A value that JSON or the stores cannot represent becomes a JSON string: a huge integer in hexadecimal, invalid text escaped.
-    """
-    from streams_app.read_store.core.values import integer_fault, json_text
-
-    if isinstance(value, int) and integer_fault(value):
-        return json.dumps(hex(value))
-    try:
-        return json_text(value)
-    except TypeError:  # a text with an unpaired surrogate
-        return json.dumps(value)
-
-
-def _difference_json(found: Difference) -> str:
-    import orjson
-
-    from streams_app.formatting import json_line
-
-    def fragment(value: Value) -> Any:
-        text = _cell_json(value)
-        return None if text is None else orjson.Fragment(str(text))  # orjson rejects subclasses of str
-
-    row = {
-        "fold": found.cell.fold, "group": found.cell.group_key, "name": found.cell.name, "what": found.kind.value,
-        "store": None if found.stored is None else fragment(found.stored.value), "source": fragment(found.change.value),
-        "store_version": None if found.stored is None else found.stored.version,
-    }  # fmt: skip
-    return json_line(row | ({"why": found.why} if found.why else {}))
 
 
 @command.command(name="rebuild", short_help="Fill a new table, and switch to it.")

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from streams_app.checking.facts import Declarations
 from streams_app.clock import Clock
-from streams_app.console.pages.paths import fold_path
+from streams_app.console.pages.paths import fold_path, store_path
 from streams_app.console.pages.registry import ConsolePage, openapi
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.console.pages.search import pages_of
@@ -167,6 +167,7 @@ class ConsoleServer:
         application.router.add_post("/login", self._login)
         application.router.add_post("/logout", self._logout)
         application.router.add_post("/folds/{fold}/window", self._compute_window)
+        application.router.add_post("/read-stores/{store}/verify", self._verify_store)
         return application
 
     async def end(self) -> None:
@@ -368,6 +369,17 @@ class ConsoleServer:
         response = web.Response(status=303, headers={"Location": "/login"})
         response.del_cookie(COOKIE)
         return response
+
+    async def _verify_store(self, request: web.Request) -> web.StreamResponse:
+        """Begin to compare a read store with its source, which changes nothing, so it needs no right to act."""
+        self._require_own_origin(request)
+        stores = {store.name: store for store in self._settings.read_stores}
+        name = Asked(request.match_info, request.query).named("store", stores, "read store")
+        try:
+            self._sources.comparisons.start(stores[name])
+        except TryAgainError as error:
+            raise PageError(409, f"{error}") from error
+        return web.Response(status=303, headers={"Location": f"{store_path(name)}#comparison"})
 
     async def _compute_window(self, request: web.Request) -> web.StreamResponse:
         """Begin to compute the curve of ``tune`` for a fold; it reads Kafka and changes nothing, so it needs no right to act."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from streams_app.formatting import counted, escaped
-from streams_app.read_store.core.merge import Cell, StoredCell
+import orjson
+
+from streams_app.formatting import counted, escaped, json_line
+from streams_app.read_store.core.comparing import Difference
+from streams_app.read_store.core.merge import Cell, StoredCell, Value
+from streams_app.read_store.core.values import integer_fault, json_text
 
 MAX_NAMES: Final = 1_000
 """Maximum number of names whose cells are counted."""
@@ -93,3 +98,36 @@ def behind_text(done: VerifyResult, store: str) -> str:
         f"read store {store} is {counted(done.behind, 'record')} behind and stands still: what they announce is not in it, and "
         "differences may be theirs; is its worker running, and what does its log say of the read store?"
     )
+
+
+def cell_text(value: Value) -> str:
+    """Return a value for people: as JSON, or ``-`` for NULL."""
+    return "-" if value is None else escaped(_cell_json(value) or "")
+
+
+def _cell_json(value: Value) -> str | None:
+    """Return a value as JSON text, and None for NULL.
+
+    A value that JSON or the stores cannot represent becomes a JSON string: a huge integer in hexadecimal, invalid text escaped.
+    """
+    if isinstance(value, int) and integer_fault(value):
+        return json.dumps(hex(value))
+    try:
+        return json_text(value)
+    except TypeError:  # a text with an unpaired surrogate
+        return json.dumps(value)
+
+
+def difference_json(found: Difference) -> str:
+    """Return a difference as a JSON object in one line, for programs."""
+
+    def fragment(value: Value) -> Any:
+        text = _cell_json(value)
+        return None if text is None else orjson.Fragment(str(text))  # orjson rejects subclasses of str
+
+    row = {
+        "fold": found.cell.fold, "group": found.cell.group_key, "name": found.cell.name, "what": found.kind.value,
+        "store": None if found.stored is None else fragment(found.stored.value), "source": fragment(found.change.value),
+        "store_version": None if found.stored is None else found.stored.version,
+    }  # fmt: skip
+    return json_line(row | ({"why": found.why} if found.why else {}))

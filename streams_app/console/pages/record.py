@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -10,8 +11,10 @@ from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import EventList, RecordRow, event_list, record_row
-from streams_app.console.pages.paths import fold_path
+from streams_app.console.pages.paths import fold_path, subscriber_path
+from streams_app.console.pages.read_store import StoredGroup, stored_groups
 from streams_app.console.pages.rendering import render
+from streams_app.console.pages.subscriber import EventAnswer, answer_of
 from streams_app.console.pages.topic import RecordText, record_text, topic_path
 from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.hiding import Hidden
@@ -32,14 +35,24 @@ class FoundRecord(msgspec.Struct, frozen=True, tag="found"):
 
     Attributes:
         about: Its facts; None also if it is not a folded record.
+        version: Version of its values in read stores; None: unknown.
         read: Number of records that were read.
         is_whole: Whether the topic has no others.
     """
 
     record: RecordText | None
     about: RecordRow | None
+    version: int | None
     read: int
     is_whole: bool
+
+
+class SubscriberCalls(msgspec.Struct, frozen=True):
+    """What became of the record in a subscriber that reads the output topic; ``link`` leads to the page of the subscriber."""
+
+    subscriber: str
+    link: str
+    answer: EventAnswer | Missing
 
 
 class RecordPage(msgspec.Struct, frozen=True):
@@ -48,6 +61,8 @@ class RecordPage(msgspec.Struct, frozen=True):
     Attributes:
         first: First offset in the source of an event of the record.
         last: Last one.
+        calls: For each subscriber of the output topic: what became of the record; empty if it was not found, or if
+            values are hidden.
     """
 
     fold: str
@@ -64,6 +79,8 @@ class RecordPage(msgspec.Struct, frozen=True):
     last: int
     found: FoundRecord | Missing
     events: EventList | Missing
+    stores: list[StoredGroup | Missing]
+    calls: list[SubscriberCalls]
     command: str
     now_ms: int
 
@@ -73,7 +90,7 @@ def html(model: RecordPage) -> str:
     return render("record.html", model=model)
 
 
-async def collect(sources: Sources, _: Declarations, asked: Asked) -> RecordPage:
+async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> RecordPage:
     """Collect the page from the output topic, and from a journal or the source."""
     fold = sources.settings.fold(asked.named("fold", [fold.name for fold in sources.settings.folds], "fold"))
     fold_id, typed = asked.text("id"), asked.text("key")
@@ -87,11 +104,23 @@ async def collect(sources: Sources, _: Declarations, asked: Asked) -> RecordPage
         "its events", ("record events", fold_id, typed), lambda: events_in(sources.settings, fold, where, typed, members)
     )
     listed = events if isinstance(events, Missing) else event_list(events, hidden, SHOWN_EVENTS)
+    version = None if isinstance(found, Missing) else found.version
+    stores = await stored_groups(sources, fold, typed, members, version)
+    record = None if isinstance(found, Missing) or hidden.is_on else found.record
+    calls = [] if record is None else await _calls(sources, declarations, fold, record)
     return RecordPage(
         fold.name, fold_path(fold.name), fold_id, hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed),
         fold.source, topic_path(fold.source), fold.output, topic_path(fold.output), where.partition, where.first, where.last, found,
-        listed, f"streams-app journal read KEY --fold {fold_id}", sources.clock.now_ms(),
+        listed, stores, calls, f"streams-app journal read KEY --fold {fold_id}", sources.clock.now_ms(),
     )  # fmt: skip
+
+
+async def _calls(sources: Sources, declarations: Declarations, fold: Fold, record: RecordText) -> list[SubscriberCalls]:
+    names = [one.subscriber.name for one in declarations.workload.subscriptions if one.topic == fold.output]
+    position = f"{fold.output}:{record.partition}:{record.offset}"
+    answers = [await answer_of(sources, declarations, name, position) for name in names]
+    links = [f"{subscriber_path(name)}?{urlencode({'event': position})}#event" for name in names]
+    return [SubscriberCalls(*one) for one in zip(names, links, answers, strict=True)]
 
 
 def range_of(fold: Fold, fold_id: str) -> RecordRange:
@@ -118,4 +147,21 @@ async def _record(sources: Sources, fold: Fold, fold_id: str, typed: str, hidden
     record = found.records[0] if found.records else None
     text = None if record is None else record_text(record, hidden)
     about = None if record is None else record_row(fold, record, typed, hidden)
-    return FoundRecord(text, about, found.read, found.is_whole)
+    return FoundRecord(text, about, None if record is None else version_of(record.value), found.read, found.is_whole)
+
+
+def version_of(value: bytes | None) -> int | None:
+    """Return the version in a folded record; None if there is none."""
+    try:
+        found = msgspec.json.decode(value or b"", type=_Versioned).fold.version
+    except msgspec.MsgspecError:
+        return None
+    return found
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _Versioned(msgspec.Struct):
+    fold: _Version

@@ -10,7 +10,20 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages import fold, group, journal, live, overview, record, search, settings, subscriber, topic, workers
+from streams_app.console.pages import (
+    fold,
+    group,
+    journal,
+    live,
+    overview,
+    read_store,
+    record,
+    search,
+    settings,
+    subscriber,
+    topic,
+    workers,
+)
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -78,6 +91,11 @@ PAGES: Final = (
         "How a subscriber is, its last hour, and what became of one event.",
         subscriber.html, subscriber.SubscriberPage, subscriber.collect,
         (Parameter("event", "id of an event, TOPIC:PARTITION:OFFSET, or a record key"),),
+    ),
+    ConsolePage(
+        "/read-stores/{store}", "/read-stores/{store}.json", "{store}",
+        "The checkpoints and lag of a read store, and its last comparison with its source.",
+        read_store.html, read_store.StoreConsolePage, read_store.collect,
     ),
     ConsolePage(
         "/live/{view}", "/live/{view}.json", "{view}",

@@ -14,7 +14,7 @@ from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import record_path
 from streams_app.console.pages.journal import key_link
 from streams_app.console.pages.live import page_link
-from streams_app.console.pages.paths import fold_path, journal_path, subscriber_path, view_path
+from streams_app.console.pages.paths import fold_path, journal_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path
@@ -97,6 +97,8 @@ def pages_of(declarations: Declarations) -> Iterator[Hit]:
         yield Hit("fold", fold.name, fold_path(fold.name))
     for one in declarations.workload.subscriptions:
         yield Hit("subscriber", one.subscriber.name, subscriber_path(one.subscriber.name), f"reads {one.topic}")
+    for store in declarations.settings.read_stores:
+        yield Hit("read store", store.name, store_path(store.name), f"of {', '.join(store.folds)}")
     for view in declarations.settings.live:
         yield Hit("live view", view.name, view_path(view.name), f"of {view.source}" if view.source else "of open browsers")
     for journal in declarations.settings.journals:

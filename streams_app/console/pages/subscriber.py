@@ -94,6 +94,22 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         Rule("rejects to", one.dead_letters, topic_path(one.dead_letters)),
     ]  # fmt: skip
 
+    answer = await answer_of(sources, declarations, name, which) if which else None
+    return SubscriberPage(
+        name, subscriber_path(name), state, word, problems, definition,
+        list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
+        [workers] if isinstance(workers, Missing) else [], now_ms,
+    )  # fmt: skip
+
+
+async def answer_of(sources: Sources, declarations: Declarations, name: str, which: str) -> EventAnswer | Missing:
+    """Return what ``events explain`` says of an event of a declared subscriber.
+
+    Args:
+        which: Id of the event, its position, or a record key.
+    """
+    one = next(one for one in declarations.workload.subscriptions if one.subscriber.name == name)
+
     async def explained() -> EventAnswer:
         scope = SearchScope(sources.clock.now_ms() - SINCE_MS, SEARCHED)
         found = await explain_event(sources.settings, one, which, sources.clock, scope)
@@ -104,12 +120,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
             ]
         )
 
-    answer = await sources.redis_part("the event", ("event", name, which), explained) if which else None
-    return SubscriberPage(
-        name, subscriber_path(name), state, word, problems, definition,
-        list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
-        [workers] if isinstance(workers, Missing) else [], now_ms,
-    )  # fmt: skip
+    return await sources.redis_part("the event", ("event", name, which), explained)
 
 
 def charts_of_subscriber(name: str, history: History, workers: Sequence[Samples], now_ms: int) -> Iterator[Chart]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from streams_app.clock import Clock
+from streams_app.console.reading.comparing import StoreComparisons
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Samples, samples_in
 from streams_app.console.reading.tuning import TuningRuns
@@ -161,6 +162,7 @@ class Sources:
         self.history = History()
         self.shared = SharedAnswers(clock)
         self.tuning = TuningRuns(settings, clock)
+        self.comparisons = StoreComparisons(settings, clock)
         self._redis = asyncio.Semaphore(REDIS_AT_ONCE)
         self._failing: dict[Hashable, int] = {}
         self._last: dict[Hashable, tuple[int, object]] = {}
@@ -170,6 +172,7 @@ class Sources:
 
     async def close(self) -> None:
         await self.tuning.close()
+        await self.comparisons.close()
         await self.shared.close()
 
     def patient(self) -> Sources:

@@ -78,12 +78,14 @@ def with_console(settings: Settings, **given: Any) -> Settings:
 
 
 def with_components(settings: Settings, folder: Path) -> Settings:
-    """Return the settings with a journal and two live views."""
+    """Return the settings with a journal, two live views, and a read store whose tables are missing."""
     fold = settings.folds[0]
     journal = {"name": "events", "source": fold.source, "key": "account_id"}
     view = {"name": "newest", "kind": "list", "source": fold.source, "page": "account_id", "expiry": "1h", "public": True}
     views = [{**view, "dead_letters": fold.dead_letters}, {"name": "visitors", "kind": "presence", "expiry": "1m", "public": True}]
-    return Settings.model_validate({**dict(settings), "journals": [journal], "live": views})
+    store = {"name": "dashboard", "url": f"sqlite:///{folder}/read.db", "folds": [fold.name], "dead_letters": fold.dead_letters,
+             "source": "sql", "source_url": f"sqlite:///{folder}/write.db", "sql": "SELECT 1, 2, 3"}  # fmt: skip
+    return Settings.model_validate({**dict(settings), "journals": [journal], "live": views, "read_stores": [store]})
 
 
 def token_file(folder: Path, token: str = "right") -> Path:

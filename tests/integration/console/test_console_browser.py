@@ -26,6 +26,7 @@ PAGES = {
     "fold": f"/folds/{FOLD}",
     "group": f"/folds/{FOLD}/group?key=anna",
     "record": f"/folds/{FOLD}/record?id={FOLD}:SOURCE:0:0-0&key=anna",
+    "read store": "/read-stores/dashboard",
     "live": "/live/newest?page=anna",
     "presence": "/live/visitors?page=anna",
     "journal": "/journals/events?key=anna",

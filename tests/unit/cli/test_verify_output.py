@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.cli.read_store import _difference_json, columns_of
+from streams_app.cli.read_store import columns_of
+from streams_app.operations.verify_result import difference_json
 from streams_app.read_store.core.comparing import Difference, DifferenceKind
 from streams_app.read_store.core.merge import Cell, CellChange, StoredCell, Value
 
@@ -28,7 +29,7 @@ VALUES: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("value", "in_json", "cell"), VALUES, ids=["surrogate", "long", "empty", "zero", "nothing", "nul"])
 def test_value_without_a_json_form_is_printed_as_it_is(value: Any, in_json: Any, cell: str) -> None:
     one = difference(value, value)
-    row = json.loads(_difference_json(one))
+    row = json.loads(difference_json(one))
     columns = {column.title: column.cells for column in columns_of([one])}
 
     assert (in_json, in_json) == (row["store"], row["source"])
