@@ -128,7 +128,7 @@ class StoredCellText(msgspec.Struct, frozen=True):
     age: str
 
 
-class StoredGroup(msgspec.Struct, frozen=True, tag="found"):
+class GroupInStore(msgspec.Struct, frozen=True, tag="found"):
     """What a read store has of a group.
 
     Attributes:
@@ -280,7 +280,7 @@ def comparison_of(store: str, result: ComparisonResult, hidden: Hidden) -> Compa
 
 async def stored_groups(
     sources: Sources, fold: Fold, typed: str, members: Sequence[bytes], version: int | None
-) -> list[StoredGroup | Missing]:
+) -> list[GroupInStore | Missing]:
     """Return what each read store of a fold has of a group.
 
     Args:
@@ -288,7 +288,7 @@ async def stored_groups(
         members: The members that it may mean.
         version: Version of the record with which the values are compared.
     """
-    hidden, found = Hidden(sources.settings), list[StoredGroup | Missing]()
+    hidden, found = Hidden(sources.settings), list[GroupInStore | Missing]()
     for store in sources.settings.read_stores:
         if fold.name in store.folds:
             key = ("stored group", store.name, fold.name, typed)
@@ -298,7 +298,7 @@ async def stored_groups(
     return found
 
 
-def stored_group(store: str, cells: Sequence[GroupCell], version: int | None, hidden: Hidden) -> StoredGroup:
+def stored_group(store: str, cells: Sequence[GroupCell], version: int | None, hidden: Hidden) -> GroupInStore:
     """Return the values of a group as they are shown."""
     rows = [
         StoredCellText(
@@ -307,4 +307,4 @@ def stored_group(store: str, cells: Sequence[GroupCell], version: int | None, hi
         )
         for one in cells[:SHOWN_CELLS]
     ]  # fmt: skip
-    return StoredGroup(store, store_path(store), rows, len(cells) <= SHOWN_CELLS)
+    return GroupInStore(store, store_path(store), rows, len(cells) <= SHOWN_CELLS)

@@ -12,7 +12,7 @@ from streams_app.codec import canonical_bytes, keys_typed
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import EventList, RecordRow, event_list, record_row
 from streams_app.console.pages.paths import fold_path, subscriber_path
-from streams_app.console.pages.read_store import StoredGroup, stored_groups
+from streams_app.console.pages.read_store import GroupInStore, stored_groups
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.subscriber import EventAnswer, answer_of
 from streams_app.console.pages.topic import RecordText, record_text, topic_path
@@ -79,7 +79,7 @@ class RecordPage(msgspec.Struct, frozen=True):
     last: int
     found: FoundRecord | Missing
     events: EventList | Missing
-    stores: list[StoredGroup | Missing]
+    stores: list[GroupInStore | Missing]
     calls: list[SubscriberCalls]
     command: str
     now_ms: int
