@@ -200,7 +200,8 @@ def build(output: Path, *, selector: bool = False) -> None:
 
 def _built(work: Path, *, selector: bool) -> Path:
     write_pages(work / "pages")
-    config = CONFIG.read_text("utf-8").replace("VERSION", version())
+    # Without a selector, the version is part of the name in the header.
+    config = CONFIG.read_text("utf-8").replace(" VERSION", "" if selector else f" {version()}")
     if selector:
         config += '\n[project.extra.version]\nprovider = "mike"\n'
     _write(work / "zensical.toml", config)
