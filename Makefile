@@ -25,13 +25,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## a storm of events becomes a trickle of records, then a check that nothing was lost
 	@$(BIN)/streams-app demo $(ARGS)
 
-# make test ARGS="-k marks"; most tests wait for processes and servers, so four at once suit two cores.
+# make test ARGS="-k marks"; most tests wait for processes and servers, so six at once suit two cores. They take 6 GB; JOBS=4 takes 4.
 # Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch) and the simulation in
 # tests/simulation. make test SELECTION= runs them, too, and CI those of them that a change reaches.
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
+JOBS := 6
 SELECTION := --ignore=tests/simulation -m "not long"
 test: install ## sets up and passes the tests
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal $(SELECTION) $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(SELECTION) $(ARGS)
 
 # make check BASE=origin/main, for a change of several commits
 BASE := HEAD

@@ -66,7 +66,9 @@ async def seen(app: Place, client: Redis, browser: Browser, **options: Any) -> A
         tabs.errors[:] = [error for error in tabs.errors if "status of 404" not in error]
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    "view", [view if view in ("dark", "small") else pytest.param(view, marks=pytest.mark.long) for view in VIEWS]
+)
 async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, browser: Browser, view: str) -> None:
     poor: dict[str, Any] = {}
     overflow = {}

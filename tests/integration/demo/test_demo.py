@@ -226,7 +226,10 @@ def test_second_control_c_stops_at_once_and_leaves_nothing_behind(demo: Demo) ->
 
 
 @needs_proc
-@pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "live page "])
+@pytest.mark.parametrize(
+    "begun",
+    [*(pytest.param(f"starting {what}", marks=pytest.mark.long) for what in ("broker and Redis", "a worker")), "live page "],
+)
 @pytest.mark.parametrize(
     "number",
     [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.long)],
@@ -244,6 +247,7 @@ def test_terminated_demo_leaves_nothing_behind(demo: Demo, number: signal.Signal
     assert set() == demo.left()
 
 
+@pytest.mark.long
 @needs_proc
 def test_live_page_of_the_demo_moves_until_control_c(demo: Demo) -> None:
     process = demo.start("--live", "--rate", "300")

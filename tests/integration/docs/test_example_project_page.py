@@ -161,6 +161,7 @@ async def test_page_loaded_while_the_hub_is_away_connects_once_it_runs(site: Sit
     assert "\u2013 contributions \u2013 on this page now" == " ".join(alone.split())
 
 
+@pytest.mark.long
 async def test_project_of_any_name_has_a_page(site: Site, tabs: Tabs) -> None:
     example = Example(site)
     names = ["{7}", "{STATE}", "a/b %2F", "<b>ü</b>\"'", "?x=1#y"]

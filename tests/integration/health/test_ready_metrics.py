@@ -89,7 +89,8 @@ async def test_worker_that_is_not_ready_reports_the_cause_and_clears_it(staged: 
 
 async def test_hanging_main_loop_is_reported_in_the_metrics(staged: Stage) -> None:
     (staged.folder / "hanging.py").write_text(
-        "import time\nfrom pathlib import Path\nfrom streams_app import create_app\nfrom streams_app.settings import Settings\n"
+        "import time\nfrom pathlib import Path\nfrom streams_app import create_app\nfrom streams_app.health import status\n"
+        "from streams_app.settings import Settings\nstatus.LIVE_MS = 2_000\n"
         f'app = create_app(Settings.load(Path("{staged.folder}/streams.toml"), {{}}))\n'
         "@app.timer(0.5)\nasync def hang():\n    time.sleep(600)\n"
     )

@@ -67,6 +67,8 @@ FOLDS: dict[str, dict[str, str]] = {
     "cloudevents": {"format": '"cloudevents"', "keep": '{"likes": "sum"}'},
 }
 """Name of a fold → its settings as Python expressions, beside :data:`PLAIN`; "" leaves one out."""
+USUAL = {"names", "events", "means-closing", "lists", "key", "functions", "debezium-last", "cloudevents"}
+"""Folds of `make test`: each kind of group key and each format is among them."""
 
 OF_REGISTRY = {"avro", "protobuf", "json-schema"}
 """Formats that need a schema registry. They differ in how events are read, which no command of a fold does by itself."""
@@ -218,7 +220,7 @@ def test_table_names_every_setting_of_a_fold() -> None:
     assert set(get_args(Fold.model_fields["format"].annotation)) == formats
 
 
-@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("fold", [fold if fold in USUAL else pytest.param(fold, marks=pytest.mark.long) for fold in FOLDS])
 def test_every_command_of_a_fold_knows_its_settings(running: Running, fold: str) -> None:
     typed = GROUP_OF.get(fold, "{account}")
     filled = {"fold": fold} | {account: typed.format(account=account) for account in GROUPS}

@@ -251,7 +251,7 @@ async def test_state_of_each_event_is_found_by_its_position_and_id(
         text = await explained_text(settings, one, which)
         return f"of subscriber ship {expected}" in " ".join(text.split())
 
-    async with site.member(ship):
+    async with site.member(ship, grace="1s"):
         for which, expected in (
             (f"{site.topic}:0:0", "is finished."),
             (f"{site.topic}:0:1", "is a dead letter: rejected."),

@@ -26,7 +26,7 @@ FORMER, NOW = 4 * 2**40, 2**40
 ROWS = "SELECT group_key, name, CAST(value AS text), version FROM folded_values ORDER BY 1, 2"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def url(stage: Stage, request: pytest.FixtureRequest) -> str:
     return f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
 

@@ -16,7 +16,7 @@ VALUES = "SELECT group_key, name, CAST(value AS TEXT) FROM folded_values ORDER B
 VERSIONS = "SELECT group_key, name, version FROM folded_values ORDER BY 1, 2"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
     url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
     return Compared(stage, url)

@@ -270,7 +270,7 @@ async def test_expired_cookie_is_renewed_by_the_page(start: Start, tabs: Tabs, t
     assert states.split() == ["live", "offline401", "live"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 async def test_page_is_readable_on_a_small_screen_in_the_dark_by_keyboard_and_screen_reader(
     start: Start, browser: Browser, worker: Worker, scheme: Any
 ) -> None:

@@ -122,7 +122,7 @@ async def test_partitions_of_folds_continue_in_another_worker_while_a_function_h
     assert ["begun slow", "ended slow"] == parcels.seen()
 
 
-@pytest.mark.parametrize("arguments", [WITH_FOLDS, ALONE])
+@pytest.mark.parametrize("arguments", [pytest.param((), id="beside folds", marks=pytest.mark.long), ALONE])
 async def test_function_has_its_grace_if_its_worker_is_stopped_during_a_rebalance(site: Site, arguments: tuple[str, ...]) -> None:
     parcels = Parcels(site, seconds=3, grace="15s")
     await parcels.made()
