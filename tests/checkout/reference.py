@@ -69,7 +69,7 @@ def _help(command: click.Command) -> list[str]:
 def _options(command: click.Command, wanted: Callable[[str | None], bool]) -> list[tuple[str, str]]:
     context = click.Context(command)
     records = [one.get_help_record(context) for one in command.params if isinstance(one, click.Option) and wanted(one.name)]
-    return [(f"`{record[0]}`", record[1].replace("<", "\\<")) for record in records if record]
+    return [(f"`{record[0]}`", record[1].replace("<", "&lt;")) for record in records if record]
 
 
 def command_sections() -> str:

@@ -1,7 +1,8 @@
 """Build the site of the documentation. ``make site``.
 
 ``python -m tests.checkout.site`` writes build/site: the pages of docs/, README.md as its start page, and each file of the
-repository that a page links to. It fails if a link or an anchor is broken, or if a page loads anything from another server.
+repository that a page links to. It fails if a link or an anchor is broken, if Markdown is not rendered, or if a page loads anything
+from another server.
 
 ``--published FOLDER`` writes the site into a folder of its version instead, beside those of other versions, for the version
 selector: FOLDER/versions.json lists them.
@@ -145,17 +146,33 @@ def _title_and_summary(text: str) -> tuple[str, str]:
 # Checks
 
 
-class Links(HTMLParser):
-    """The links and anchors of a page, and what it loads."""
+UNRENDERED: Final = re.compile(r"\*\*.*|\]\(.*|`.*|\\[<|*_`].*|^ *[*-] \w.*", re.MULTILINE)
+"""Markdown that GitHub renders and the site does not."""
+
+
+class PageParser(HTMLParser):
+    """The links and anchors of a page, what it loads, and its text without code."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loaded: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
         self.feed(page.read_text("utf-8"))
 
+    def handle_data(self, data: str) -> None:
+        if not self._open:
+            self.text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and tag == self._open[-1]:
+            self._open.pop()
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"code", "pre", "script", "style"}:
+            self._open.append(tag)
         values = {name: value or "" for name, value in attrs}
         self.anchors |= {values[name] for name in ("id", "name") if name in values}
         if tag == "a" and "href" in values:
@@ -167,11 +184,12 @@ class Links(HTMLParser):
 
 
 def faults(site: Path) -> list[str]:
-    """Return the broken links and anchors of a site, and what its pages load from other servers."""
-    parsed = {page.resolve(): Links(page) for page in sorted(site.rglob("*.html")) if page.name != "404.html"}
+    """Return broken links and anchors of a site, Markdown that is not rendered, and what its pages load from other servers."""
+    parsed = {page.resolve(): PageParser(page) for page in sorted(site.rglob("*.html")) if page.name != "404.html"}
     found = []
     for page, one in parsed.items():
         found += [f"{page.name}: loads {url}" for url in one.loaded if re.match(r"(https?:)?//", url)]
+        found += [f"{page.name}: not rendered: {text}" for text in UNRENDERED.findall(one.text)]
         for link in one.links + one.loaded:
             path, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:|//", link) or link == "":

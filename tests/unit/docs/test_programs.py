@@ -34,6 +34,13 @@ def test_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_
     assert {"dashboard"} == {declared.name for _ in (open_store(declared), open_source(declared))}
 
 
+def test_readme_is_two_screens_and_offers_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+
+    assert len(lines) <= 130
+    assert ["demo", "test"] == [line.split()[1] for line in lines if line.startswith("make ")]
+
+
 def test_readme_record_follows_from_its_settings_and_event() -> None:
     kit = FoldTester(Settings.load(ROOT / "examples" / "streams.toml", {}).fold("account-metrics"))
     readme = (ROOT / "README.md").read_text("utf-8")

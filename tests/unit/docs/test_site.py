@@ -74,9 +74,11 @@ def test_llms_txt_has_each_page_with_a_sentence(tmp_path: Path) -> None:
         ('<a href="b.html#nowhere">', "a.html: broken link b.html#nowhere"),
         ('<img src="missing.svg">', "a.html: broken link missing.svg"),
         ('<script src="https://unpkg.com/x"></script>', "a.html: loads https://unpkg.com/x"),
+        ("<p><code>**kwargs</code></p>", None),
+        ("<p>**bold**</p>", "a.html: not rendered: **bold**"),
     ],
 )
-def test_broken_link_and_foreign_server_are_faults(body: str, fault: str | None, tmp_path: Path) -> None:
+def test_broken_link_foreign_server_and_unrendered_markdown_are_faults(body: str, fault: str | None, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(body, "utf-8")
     (tmp_path / "b.html").write_text('<h2 id="there">', "utf-8")
 
