@@ -89,6 +89,35 @@ _OF_VIEWS: Final[dict[Reason, str]] = {
 REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS | _OF_VIEWS
 """Description of the event for each reason, as the rest of a sentence about it; in the order of ``docs/reference/errors.md``."""
 
+ADVICE: Final[dict[Reason, str]] = {
+    "tombstone": 'Set `tombstones = "ignore"` if deletions are expected; otherwise correct the producer.',
+    "not-json": "Correct the producer, or declare the `format` in which it writes.",
+    "not-an-object": "Have the producer send an object; a value of another shape needs a function in Python.",
+    "no-group": "Correct the producer, or `group_key`; then replay.",
+    "no-changed": "Correct the producer, or `changed`; then replay.",
+    "no-value": "Correct the producer, or `keep`; then replay.",
+    "too-large": "Raise the limit that the detail names, or have the producer split its events; then replay.",
+    "too-many-names": "Raise `limits.names_per_event`, or have the producer split its events; then replay.",
+    "record-too-large": "Lower `max_changed` or `max_bytes`, or raise `max.message.bytes` of the topic; the source has its events.",
+    "user-error": "Correct the function, restart the workers, then replay.",
+    "unknown-fold": "Replay for the new name of the fold: `dead-letters replay --fold NEW --refused-by OLD`.",
+    "unknown-schema": "Register the schema, or correct `schema_registry.url` if it is another registry; then replay.",
+    "wrong-format": "Correct the producer, or declare the `format` in which it writes; then replay.",
+    "not-a-record": "Find who else writes to the output topic: only its fold may.",
+    "not-storable": "Correct the column or mapping of the store; then replay.",
+    "source-failed": "Correct the source of the read store, restart the workers, then replay.",
+    "not-valid": "Correct the producer, or the declared payload; then replay.",
+    "failed": "Read the trace, correct the function or what it calls, restart the workers, then replay.",
+    "timed-out": "Find what the function waited for, or raise its `timeout`; then replay.",
+    "rejected": "The function has decided so: nothing, unless the detail is a surprise.",
+    "interrupted": "Find out whether it took effect; if not, replay.",
+    "crashed": "Read the last log lines of the process, correct what ended it, then replay.",
+    "finished-late": "Nothing: the event was handled. Do not replay it.",
+    "no-page": "Correct the producer, or `page` of the view; then replay.",
+    "no-item": "Correct the producer, or `item` of the view; then replay.",
+}
+"""What to do about an event with each reason, as sentences."""
+
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)
 OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", "unknown-schema", "wrong-format", *_OF_SUBSCRIBERS)

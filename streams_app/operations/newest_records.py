@@ -114,6 +114,30 @@ async def newest_records(
     return NewestRecords(_newest(found, most), read, is_whole=False, partitions=count)
 
 
+async def record_at(settings: Settings, topic: str, partition: int, offset: int) -> TopicRecord | None:
+    """Return the record at an offset; None if there is none, or no longer.
+
+    Raises:
+        ConfigurationError: The topic or the partition does not exist.
+        TryAgainError: Kafka does not answer.
+    """
+    async with admin_client(settings.kafka) as client:
+        count = (await partition_counts(client, [topic])).get(topic, 0)
+    if partition >= count:
+        raise ConfigurationError([f"topic {topic!r} has no partition {partition}"])
+    try:
+        async with asyncio.timeout(READ_SECONDS), log_reader(settings.kafka, topic, [partition]) as consumer:
+            tp = TopicPartition(topic, partition)
+            begin, end = (await consumer.beginning_offsets([tp]))[tp], (await stable_ends(consumer, [tp]))[tp]
+            if begin <= offset < end:
+                async for batch in read_ranges(consumer, {TP(topic, partition): (offset, offset + 1)}):
+                    for record in batch.records:
+                        return _record(partition, record)
+    except TimeoutError as error:
+        raise TryAgainError(f"Kafka does not answer within {READ_SECONDS:g} s") from error
+    return None
+
+
 def _record(partition: int, record: Any) -> TopicRecord:
     at_ms = -1 if record.timestamp is None else record.timestamp
     return TopicRecord(partition, record.offset, at_ms, record.key, record.value, tuple(record.headers))

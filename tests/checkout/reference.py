@@ -25,7 +25,7 @@ from streams_app.cli import group
 from streams_app.folding.core import closing
 from streams_app.folding.store.replies import CAUSES
 from streams_app.health.metric_table import METRICS
-from streams_app.reasons import REASONS
+from streams_app.reasons import ADVICE, REASONS
 from streams_app.settings import Settings
 from streams_app.settings.described import DERIVED, descriptions, models_in
 from tests.checkout import rooms
@@ -167,7 +167,7 @@ def metric_sections() -> str:
 
 def blocks() -> dict[Path, dict[str, str]]:
     """Return the tables of each page by the name of their markers."""
-    reasons = ((f"`{reason}`", words) for reason, words in REASONS.items())
+    reasons = ((f"`{reason}`", words, ADVICE[reason]) for reason, words in REASONS.items())
     causes = ((f"`{cause}`", words) for cause, words in CAUSES.items())
     return {
         REFERENCE / "commands.md": {"commands": command_sections()},
@@ -176,7 +176,7 @@ def blocks() -> dict[Path, dict[str, str]]:
             "metrics": metric_sections(),
             "causes": table(("cause", "what happened"), causes),
         },
-        REFERENCE / "errors.md": {"reasons": table(("reason", "the event"), reasons)},
+        REFERENCE / "errors.md": {"reasons": table(("reason", "the event", "what to do"), reasons)},
     }
 
 

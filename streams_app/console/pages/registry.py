@@ -11,6 +11,7 @@ import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages import (
+    dead_letters,
     fold,
     group,
     journal,
@@ -116,6 +117,12 @@ PAGES: Final = (
         "/topics/{topic}", "/topics/{topic}.json", "{topic}", "The newest records of a topic.", topic.html,
         topic.TopicPage, topic.collect,
         (Parameter("key", "only records with this key"), Parameter("partition", "only records of this partition")),
+    ),
+    ConsolePage(
+        "/topics/{topic}/dead-letter", "/topics/{topic}/dead-letter.json", "Dead letter in {topic}",
+        "A dead letter: its reason in words, the field that was wrong, and what to do.",
+        dead_letters.html, dead_letters.DeadLetterPage, dead_letters.collect,
+        (Parameter("partition", "its partition"), Parameter("offset", "its offset")), is_live=False,
     ),
     ConsolePage(
         workers.WORKERS_PATH, "/workers.json", "Workers", "How each worker is and since when, what it works on, and its last hour.",

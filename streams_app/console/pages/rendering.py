@@ -244,6 +244,21 @@ def plain(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
+def coded(text: str) -> Markup:
+    """Return text in which what is between backticks is code."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts))
+
+
+def bars_path(counts: Sequence[int], top: float, width: float, height: float) -> str:
+    """Return the path of bars at equal distances; a count above 0 has at least a visible bar."""
+    step = width / max(1, len(counts))
+    highs = [max(1.5, height * count / top) if count else 0.0 for count in counts]
+    return "".join(
+        f"M{number * step:.1f} {height:.1f}v{-high:.1f}h{step * 0.8:.1f}v{high:.1f}Z" for number, high in enumerate(highs) if high
+    )
+
+
 def environment() -> jinja2.Environment:
     """Return the environment of the templates."""
     found = jinja2.Environment(
@@ -252,7 +267,7 @@ def environment() -> jinja2.Environment:
     )  # fmt: skip
     found.filters.update(
         number=number, figure=figure, plain=plain, moment=moment, exact=exact_moment, span=span, shown=shown, size=compact_size,
-        percentage=percentage,
+        percentage=percentage, coded=coded,
         top_of=top_of, axis=axis_text, points=points_text, duration=duration_text,
     )  # fmt: skip
     found.tests["missing"] = lambda value: isinstance(value, Missing)
@@ -263,6 +278,7 @@ def environment() -> jinja2.Environment:
         countdown=countdown,
         line_path=line_path,
         area_path=area_path,
+        bars_path=bars_path,
         curve=curve,
     )
     return found

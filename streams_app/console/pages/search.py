@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.dead_letters import dead_letter_path
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import record_path
 from streams_app.console.pages.journal import key_link
@@ -24,12 +25,12 @@ from streams_app.console.reading.sources import Missing, Sources
 from streams_app.errors import ConfigurationError
 from streams_app.operations.folded_events import parse_fold_id
 from streams_app.operations.groups import folds_with_open
-from streams_app.requirements.components import topics_of
+from streams_app.requirements.components import DEAD_LETTERS, topics_of
 from streams_app.settings.described import settings_in_force
 
 MOST_HITS: Final = 50
 MOST_OFFERS: Final = 20
-_POSITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249}):\d{1,10}:\d{1,19}", re.ASCII)
+_POSITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249}):(?P<partition>\d{1,10}):(?P<offset>\d{1,19})", re.ASCII)
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -152,6 +153,10 @@ def _events_at(declarations: Declarations, text: str) -> Iterator[Hit]:
         if found is not None and one.topic == found["topic"]:
             link = f"{subscriber_path(one.subscriber.name)}?{urlencode({'event': text}, quote_via=quote)}"
             yield Hit("event", text, link, f"what became of it in {one.subscriber.name}")
+    for topic in topics_of(declarations.workload):
+        if found is not None and topic.role == DEAD_LETTERS and topic.name == found["topic"]:
+            link = dead_letter_path(topic.name, int(found["partition"]), int(found["offset"]))
+            yield Hit("dead letter", text, link, "its reason in words")
 
 
 def offered(declarations: Declarations, text: str) -> Iterator[Hit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ import msgspec
 import orjson
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.paths import fold_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.hiding import Hidden
@@ -17,7 +19,8 @@ from streams_app.console.reading.sources import Missing, Sources
 from streams_app.formatting import escaped, shown
 from streams_app.operations.dead_letter import ListedDeadLetter, split_headers
 from streams_app.operations.newest_records import TopicRecord, newest_records
-from streams_app.requirements.components import topics_of
+from streams_app.requirements.components import DEAD_LETTERS, topics_of
+from streams_app.settings import Settings
 
 SHOWN: Final = 50
 READ: Final = 400
@@ -25,6 +28,17 @@ READ: Final = 400
 
 READ_FOR_KEY: Final = 5_000
 """The same of the partition of a key, if only its records are shown."""
+
+READ_DEAD_LETTERS: Final = 5_000
+"""The same of a topic of dead letters, which are counted by reason and origin."""
+
+SLICES: Final = 40
+"""Parts of the time of the summary, each a bar of its chart."""
+
+MOST_ROWS: Final = 100
+LONGEST_NAME: Final = 120
+KINDS: Final = {"fold": fold_path, "store": store_path, "subscriber": subscriber_path, "view": view_path}
+"""Header that names the component that rejected an event, and the function for the path of its page."""
 
 MOST_CHARACTERS: Final = 4_000
 """Maximum number of characters of a value on the page and in JSON."""
@@ -81,18 +95,55 @@ class RecordText(msgspec.Struct, frozen=True):
     headers: list[HeaderText]
 
 
+class DeadLetterGroup(msgspec.Struct, frozen=True):
+    """Dead letters of one reason and origin.
+
+    Attributes:
+        component: Kind and name of what rejected them, such as "fold account-metrics".
+        link: Page of the component; empty if it is no longer declared.
+        slices: Their number in each part of the time.
+    """
+
+    reason: str
+    component: str
+    link: str
+    source: str
+    count: int
+    first_ms: int
+    last_ms: int
+    slices: list[int]
+
+
+class DeadLetterSummary(msgspec.Struct, frozen=True):
+    """The newest dead letters of a topic by reason and origin, the most frequent first.
+
+    Attributes:
+        slices: Number of all of them in each part of the time.
+        left_out: Number of rows that are not shown.
+    """
+
+    rows: list[DeadLetterGroup]
+    total: int
+    from_ms: int
+    to_ms: int
+    slices: list[int]
+    left_out: int
+
+
 class TopicRecords(msgspec.Struct, frozen=True, tag="found"):
     """The newest records of a topic.
 
     Attributes:
         read: Number of records that were read to find them.
         is_whole: Whether the topic has no others.
+        dead_letters: What the records that were read are, if they are dead letters of all keys and partitions.
     """
 
     rows: list[RecordText]
     partitions: int
     read: int
     is_whole: bool
+    dead_letters: DeadLetterSummary | None = None
 
 
 class TopicPage(msgspec.Struct, frozen=True):
@@ -131,9 +182,11 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     topic = topics[asked.named("topic", topics, "topic")]
     key, partition = asked.text("key"), partition_of(asked)
     hidden = Hidden(sources.settings)
+    is_counted = topic.role == DEAD_LETTERS and not key and partition is None
     records = await sources.part(
-        "its records", ("topic", topic.name, key, partition), lambda: _records(sources, topic.name, key, partition, hidden)
-    )
+        "its records", ("topic", topic.name, key, partition),
+        lambda: _records(sources, topic.name, key, partition, is_counted=is_counted),
+    )  # fmt: skip
     return TopicPage(
         topic.name, topic.role, list(topic.users), topic_path(topic.name), hidden.key(key) if key else "", partition, records,
         sources.clock.now_ms(),
@@ -152,13 +205,19 @@ def partition_of(asked: Asked) -> int | None:
     return int(text) if text else None
 
 
-async def _records(sources: Sources, topic: str, key: str, partition: int | None, hidden: Hidden) -> TopicRecords:
-    wanted = key.encode("utf-8", "surrogateescape") if key else None
-    found = await newest_records(
-        sources.settings, topic, lambda record: wanted is None or record.key == wanted, most=SHOWN,
-        limit=READ if wanted is None else READ_FOR_KEY, key=wanted, partition=partition,
-    )  # fmt: skip
-    return TopicRecords([record_text(record, hidden) for record in found.records], found.partitions, found.read, found.is_whole)
+async def _records(sources: Sources, topic: str, key: str, partition: int | None, *, is_counted: bool) -> TopicRecords:
+    wanted, hidden = key.encode("utf-8", "surrogateescape") if key else None, Hidden(sources.settings)
+    counts = DeadLetterCounts(sources.settings)
+
+    def keep(record: TopicRecord) -> bool:
+        if is_counted:
+            counts.count(record)
+        return wanted is None or record.key == wanted
+
+    limit = READ_DEAD_LETTERS if is_counted else READ if wanted is None else READ_FOR_KEY
+    found = await newest_records(sources.settings, topic, keep, most=SHOWN, limit=limit, key=wanted, partition=partition)
+    rows = [record_text(record, hidden) for record in found.records]
+    return TopicRecords(rows, found.partitions, found.read, found.is_whole, counts.summary())
 
 
 def record_text(record: TopicRecord, hidden: Hidden) -> RecordText:
@@ -173,13 +232,72 @@ def record_text(record: TopicRecord, hidden: Hidden) -> RecordText:
     )  # fmt: skip
 
 
+def listed(record: TopicRecord) -> ListedDeadLetter | None:
+    """Return a record of a topic as a dead letter; None if it is none, such as a receipt of a replay."""
+    given, received = split_headers([(name, value or b"") for name, value in record.headers])
+    found = ListedDeadLetter(record.partition, record.offset, record.key, record.value, record.at_ms, given, received)
+    return found if found.reason and "source-topic" in given else None
+
+
+def component_of(headers: dict[str, str], settings: Settings) -> tuple[str, str]:
+    """Return kind and name of the component that rejected an event, and the path of its page; empty texts if it is not named."""
+    kind = next((kind for kind in KINDS if headers.get(kind)), "")
+    name = headers.get(kind, "")[:LONGEST_NAME] if kind else ""
+    declared = {
+        "fold": [fold.name for fold in settings.folds], "store": [store.name for store in settings.read_stores],
+        "view": [view.name for view in settings.live], "subscriber": [name],
+    }  # fmt: skip
+    return f"{kind} {shown(name)}".strip(), KINDS[kind](name) if kind and name in declared[kind] else ""
+
+
+@dataclass(slots=True)
+class DeadLetterCounts:
+    """Counts dead letters while they are read."""
+
+    settings: Settings
+    _times: dict[tuple[str, str, str, str], list[int]] = field(default_factory=dict)
+
+    def count(self, record: TopicRecord) -> None:
+        found = listed(record)
+        if found is not None:
+            component, link = component_of(found.headers, self.settings)
+            source = found.headers["source-topic"][:LONGEST_NAME]
+            self._times.setdefault((found.reason[:LONGEST_NAME], component, link, source), []).append(record.at_ms)
+
+    def summary(self) -> DeadLetterSummary | None:
+        """Return what was counted; None if nothing was."""
+        everything = [at_ms for times in self._times.values() for at_ms in times]
+        if not everything:
+            return None
+        from_ms, to_ms = min(everything), max(everything)
+        rows = [
+            DeadLetterGroup(
+                shown(reason), component, link, shown(source), len(times), min(times), max(times), sliced(times, from_ms, to_ms)
+            )
+            for (reason, component, link, source), times in self._times.items()
+        ]
+        rows.sort(key=lambda row: (-row.count, row.reason, row.component, row.source))
+        left_out = max(0, len(rows) - MOST_ROWS)
+        return DeadLetterSummary(
+            rows[:MOST_ROWS], len(everything), from_ms, to_ms, sliced(everything, from_ms, to_ms), left_out
+        )  # fmt: skip
+
+
+def sliced(times: Sequence[int], from_ms: int, to_ms: int) -> list[int]:
+    """Count times in equal parts of a range."""
+    counts = [0] * SLICES
+    for at_ms in times:
+        counts[min(SLICES - 1, (at_ms - from_ms) * SLICES // max(1, to_ms - from_ms))] += 1
+    return counts
+
+
 def dead_letter_texts(record: TopicRecord) -> tuple[str, str, str]:
     """Return reason, detail and source of a dead letter; empty texts for another record."""
-    given, received = split_headers([(name, value or b"") for name, value in record.headers])
-    one = ListedDeadLetter(record.partition, record.offset, record.key, record.value, record.at_ms, given, received)
-    if not one.reason or "source-topic" not in given:
+    one = listed(record)
+    if one is None:
         return "", "", ""
-    return shown(one.reason[:SUMMARY]), escaped(given.get("detail", "")[:MOST_CHARACTERS]), shown(one.source[:MOST_CHARACTERS])
+    detail = escaped(one.headers.get("detail", "")[:MOST_CHARACTERS])
+    return shown(one.reason[:SUMMARY]), detail, shown(one.source[:MOST_CHARACTERS])
 
 
 def value_text(value: bytes | None) -> tuple[Kind, str, bool]:

@@ -10,7 +10,7 @@ from streams_app.formatting import suggestion
 MAX_TEXT: Final = 2_048
 """Maximum number of characters of a value in a query; a group key has at most 512 bytes by default."""
 
-_LONGEST_NUMBER: Final = 9
+_LONGEST_NUMBER: Final = 18
 
 
 class PageError(Exception):
