@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from typing import Final
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.embedded.server import EmbeddedServer, start_on_a_port
-from tests.servers.cache import ServerUnavailableError, run
+from tests.servers.cache import CACHE, ServerUnavailableError, filling, run
 
 NAME: Final = "MariaDB"
 
@@ -77,17 +78,28 @@ class MariaDB(EmbeddedServer):
 
 
 def _made() -> Path:
-    """Create a directory with the tables of the system."""
-    install = _program("mariadb-install-db")
+    """Create a directory with the tables of the system: a copy, because to create them takes seconds."""
     home = Path(tempfile.mkdtemp(prefix="streams-app-mariadb-"))
-    user = [f"--user={'root' if os.geteuid() == 0 else os.environ.get('USER', '')}"]
-    options = ["--no-defaults", f"--datadir={home}/data", "--auth-root-authentication-method=normal", "--skip-test-db", *user]
     try:
-        run([install, *options, *(f"--{one}" for one in _SMALL if one.startswith("innodb"))], _INSTALL_LIMIT_SECONDS, cwd=home)
+        shutil.copytree(_system_tables(), home / "data")
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
     return home
+
+
+def _system_tables() -> Path:
+    """Return a data directory with the tables of the system, created once for each version."""
+    version = run([_program("mariadbd"), "--no-defaults", "--version"], _INSTALL_LIMIT_SECONDS)
+    target = CACHE / f"mariadb-{hashlib.sha256(version.encode()).hexdigest()[:12]}"
+    if not target.is_dir():
+        user = [f"--user={'root' if os.geteuid() == 0 else os.environ.get('USER', '')}"]
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", *user]
+        with filling(target) as part:
+            small = [f"--{one}" for one in _SMALL if one.startswith("innodb")]
+            install = [_program("mariadb-install-db"), "--no-defaults", f"--datadir={part}", *options, *small]
+            run(install, _INSTALL_LIMIT_SECONDS, cwd=part)
+    return target
 
 
 def _program(name: str) -> str:

@@ -6,7 +6,8 @@ The SQL of ``read_stores.NAME.sql`` has two parameters:
 
 * ``:groups``: the group keys. In SQLite, they are a JSON array, to be used as ``json_each(:groups)``. A numeric key is in the array
   twice, as a number and as text, so that it matches a column of either type. In PostgreSQL, the group keys are an array of text, to
-  be used as ``= ANY(:groups)``, or as ``account_id::text = ANY(:groups)`` if the column is numeric.
+  be used as ``= ANY(:groups)``, or as ``account_id::text = ANY(:groups)`` if the column is numeric. In MySQL, they are a list of
+  text, to be used as ``IN (:groups)``.
 * ``:names``: the changed names, in the same form.
 
 The SQL returns rows ``(group, name, value)``, at most one for each pair of group and name; rows of other pairs are allowed. A

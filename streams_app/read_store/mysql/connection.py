@@ -64,7 +64,7 @@ VALUE_ERRORS: Final = (
 )  # fmt: skip
 """Errors about a value whose SQLSTATE is not in :data:`VALUE_CLASSES` on every server."""
 
-ROW_TEXT: Final = re.compile(r"((?:entry|value:?|VALUE) ?)'.*'(?= (?:for|in|to)\b)", re.DOTALL)
+ROW_TEXT: Final = re.compile(r"(entry|value):? ?'.*' (?=(?:for|in|to)\b)", re.DOTALL | re.IGNORECASE)
 """The part of a message that has the contents of a row."""
 
 DENIED: Final = (1044, 1142, 1143, 1227, 1370)
@@ -302,7 +302,7 @@ def error_text(error: BaseException) -> str:
         return "no answer in time"
     number = number_of(error)
     text = str(error.args[1]) if number is not None and len(error.args) > 1 else str(error) or repr(error)
-    return ROW_TEXT.sub(r"\1", text) + (f" (error {number})" if number else "")
+    return ROW_TEXT.sub(r"\1 ", text) + (f" (error {number})" if number else "")
 
 
 def _parts_of(url: str, setting: str) -> UrlParts:

@@ -190,12 +190,17 @@ class MysqlStore:
         ]
 
     async def _missing(self, connection: MysqlConnection) -> list[str]:
-        tables = (
+        missing = []
+        for table, columns, key in (
             (self._table, cell_columns(connection), KEY),
             (self._checkpoint_table, checkpoint_columns(connection), CHECKPOINT_KEY),
-        )
-        found = [(table, columns, key, await described(connection, table)) for table, columns, key in tables]
-        return [f"table {table}" for table, columns, key, one in found if one is None or one.fault(columns, key)]
+        ):
+            found = await described(connection, table)
+            if found is not None and (fault := found.unsafe(columns)):
+                raise ConfigurationError([f"{self._settings.section}.table: {table} {fault}"])
+            if found is None or found.fault(columns, key):
+                missing.append(f"table {table}")
+        return missing
 
     async def _written(
         self, connection: MysqlConnection, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int

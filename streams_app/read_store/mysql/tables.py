@@ -87,6 +87,15 @@ class FoundTable:
         """Return the fault of an engine without transactions, or None."""
         return None if self.engine == "InnoDB" else f"has the engine {self.engine}; expected InnoDB, which has transactions"
 
+    def unsafe(self, columns: Mapping[str, str]) -> str | None:
+        """Return why a table that has the expected columns would mix up groups, or lose what it writes; None if it would not."""
+        is_loose = self.columns.keys() == columns.keys() and any(
+            column.type_as(columns[name]) != columns[name].partition(" ")[0]
+            for name, column in self.columns.items()
+            if name in KEY_SIZES
+        )
+        return self.fault(columns, ()) if is_loose else self.engine_fault()
+
     def fault(self, columns: Mapping[str, str], key: Sequence[str]) -> str | None:
         """Return how the table differs from the expected one, or None if it does not.
 

@@ -8,15 +8,18 @@ from contextlib import closing
 from typing import Any
 
 import asyncpg
+from asyncmy.errors import ProgrammingError
 
 from streams_app.read_store.registry import open_store
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.helpers.cli.commands import Ran, run
 from tests.helpers.kafka.topics import produce
+from tests.helpers.read_store.mysql import execute_mysql
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.site import LIMIT_SECONDS, Stage, metric
 
 SQLITE = "SELECT account_id, metric, value FROM metrics WHERE account_id IN (SELECT value FROM json_each(:groups))"
+MYSQL = "SELECT account_id, metric, value FROM metrics WHERE account_id IN (:groups)"
 POSTGRESQL = "SELECT account_id, metric, value FROM metrics WHERE account_id = ANY(:groups)"
 FOLD = "account-metrics"
 
@@ -50,18 +53,32 @@ class Compared:
 
     @property
     def _sql(self) -> str:
-        return SQLITE if self.url.startswith("sqlite") else POSTGRESQL
+        return {"sqlite": SQLITE, "mysql": MYSQL}.get(self.url.partition(":")[0], POSTGRESQL)
 
     async def execute(self, sql: str) -> None:
         if self.url.startswith("sqlite"):
             with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection, connection:
                 connection.execute(sql)
             return
+        if self.is_mysql:
+            await execute_mysql(self.url, sql)
+            return
         other = await asyncpg.connect(self.url)
         try:
             await other.execute(sql)
         finally:
             await other.close()
+
+    @property
+    def is_mysql(self) -> bool:
+        return self.url.startswith("mysql")
+
+    @property
+    def types(self) -> tuple[str, str, str]:
+        """Return the types of ``versions``, of a column of the key, and of ``updated_ms``."""
+        if self.is_mysql:
+            return "longtext", "varbinary(99)", "bigint"
+        return ("text", "text", "integer") if self.url.startswith("sqlite") else ("jsonb", "text", "bigint")
 
     @property
     def declared(self) -> ReadStoreSettings:
@@ -72,7 +89,7 @@ class Compared:
         """Create tables, and insert values into the source."""
         ran = self.run("init")
         assert 0 == ran.code, ran
-        await self.execute("CREATE TABLE metrics (account_id TEXT, metric TEXT, value INTEGER)")
+        await self.execute("CREATE TABLE metrics (account_id VARCHAR(99), metric VARCHAR(99), value INTEGER)")
         for account, name, value in values:
             await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")
 
@@ -113,6 +130,9 @@ class Compared:
         if self.url.startswith("sqlite"):
             with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
                 return connection.execute(sql).fetchall()
+        if self.is_mysql:
+            found = await execute_mysql(self.url, sql.replace(" AS TEXT)", " AS CHAR)"))
+            return [tuple(one.decode() if isinstance(one, bytes) else one for one in row) for row in found]
         other = await asyncpg.connect(self.url)
         try:
             return [tuple(row) for row in await other.fetch(sql)]
@@ -123,11 +143,16 @@ class Compared:
         """Return the rows, or None if the table does not exist."""
         try:
             return await self.rows(sql)
-        except (sqlite3.OperationalError, asyncpg.UndefinedTableError):
+        except (sqlite3.OperationalError, asyncpg.UndefinedTableError, ProgrammingError):
             return None
 
     async def indexes(self, table: str) -> list[tuple[Any, ...]]:
         """Return the indexes of a table other than that of its key."""
         if self.url.startswith("sqlite"):
             return await self.rows(f"SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}'")
+        if self.is_mysql:
+            return await self.rows(
+                f"SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_name = '{table}' "
+                "AND table_schema = DATABASE() AND index_name <> 'PRIMARY'"
+            )
         return await self.rows(f"SELECT indexname FROM pg_indexes WHERE tablename = '{table}' AND indexname NOT LIKE '%pkey%'")

@@ -125,7 +125,7 @@ async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Call
     number = f"CAST(group_key AS {harness.integer})"
     await harness.run(
         f"CREATE TABLE cells ({harness.system_columns}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
-        f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
+        f"seen varchar(9) DEFAULT 'never' NOT NULL, note text, {KEY})"
     )
     await harness.store.initialise()
     await write(harness.store, [CellChange(Cell("f", "17", "likes"), 1, 3)])
@@ -142,7 +142,7 @@ FAULTS = [
     ("likes bigint", "UNIQUE (fold, group_key, likes)", "it has no PRIMARY KEY (fold, group_key)"),
     ("other bigint", KEY, "it has no column likes: ADD COLUMN likes"),
     ('"LIKES" bigint', KEY, "it has no column likes: there is LIKES"),
-    ("likes uuid", KEY, "its column likes is uuid; possible are "),
+    ("likes date", KEY, "its column likes is date; possible are "),
     ("likes bigint NOT NULL DEFAULT 0", KEY, "its column likes is NOT NULL, but NULL is what a name has that is not known"),
     ("likes bigint GENERATED ALWAYS AS (updated_ms + 1) STORED", KEY, "its column likes is computed"),
     ("likes bigint, author text NOT NULL", KEY, "its column author is NOT NULL without a default"),

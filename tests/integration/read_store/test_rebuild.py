@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from asyncmy.errors import MySQLError
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
@@ -46,9 +47,9 @@ settings = settings.model_copy(update={"read_stores": (store,)})
 """
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "mysql"])
 def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
-    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     return Compared(stage, url)
 
 
@@ -133,8 +134,8 @@ async def test_rebuilt_table_is_correct_and_keeps_cells_only_the_former_one_had(
 
 LIMITED = """
 CREATE TABLE folded_values (
-    fold text NOT NULL, group_key text NOT NULL, likes integer CHECK (likes < 10), shares integer,
-    versions {json} NOT NULL DEFAULT '{{}}', updated_ms {number} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key)
+    fold {key} NOT NULL, group_key {key} NOT NULL, likes integer CHECK (likes < 10), shares integer,
+    versions {json} NOT NULL DEFAULT ('{{}}'), updated_ms {number} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key)
 )
 """
 
@@ -142,14 +143,16 @@ CREATE TABLE folded_values (
 @pytest.mark.parametrize("value", ["99", "1.5"], ids=["a constraint rejects it", "it does not fit the column"])
 async def test_last_value_stays_if_the_current_one_cannot_be_stored(compared: Compared, value: str) -> None:
     is_sqlite = compared.url.startswith("sqlite")
+    json_type, key, integer = compared.types
     await compared.prepare(("a", "likes", 1), ("a", "shares", 2), ("b", "likes", 3))
     await compared.execute("DROP TABLE folded_values")
-    await compared.execute(LIMITED.format(json="text" if is_sqlite else "jsonb", number="integer" if is_sqlite else "bigint"))
+    await compared.execute(LIMITED.format(json=json_type, key=key, number=integer))
     compared.configure('shape = "groups"\ncolumns = ["likes", "shares"]\n')
     await compared.send(folded("a", 10, ["likes", "shares"]), folded("b", 11, ["likes"]))
     await compared.sync()
     if not is_sqlite:
-        await compared.execute("ALTER TABLE metrics ALTER value TYPE numeric")
+        to_numeric = "MODIFY value decimal(9, 2)" if compared.is_mysql else "ALTER value TYPE numeric"
+        await compared.execute(f"ALTER TABLE metrics {to_numeric}")
     await compared.execute(f"UPDATE metrics SET value = {value} WHERE account_id = 'a' AND metric = 'likes'")
     values = "SELECT group_key, likes, shares FROM folded_values ORDER BY 1"
     before = await compared.rows(values)
@@ -198,10 +201,10 @@ async def test_table_made_by_users_keeps_its_types_and_columns_that_stay_behind_
     is_sqlite = compared.url.startswith("sqlite")
     await compared.prepare(("a", "likes", 1))
     await compared.execute("DROP TABLE folded_values")
-    json_type, integer = ("TEXT", "INTEGER") if is_sqlite else ("JSONB", "BIGINT")
+    json_type, key, integer = compared.types
     await compared.execute(
-        "CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes BIGINT CHECK (likes < 5), note TEXT, "
-        f"doubled BIGINT GENERATED ALWAYS AS (likes * 2) STORED, versions {json_type} NOT NULL DEFAULT '{{}}', "
+        f"CREATE TABLE folded_values (fold {key} NOT NULL, group_key {key} NOT NULL, likes BIGINT CHECK (likes < 5), note TEXT, "
+        f"doubled BIGINT GENERATED ALWAYS AS (likes * 2) STORED, versions {json_type} NOT NULL DEFAULT ('{{}}'), "
         f"updated_ms {integer} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
     )
     compared.configure('shape = "groups"\ncolumns = ["likes"]\n')
@@ -213,7 +216,7 @@ async def test_table_made_by_users_keeps_its_types_and_columns_that_stay_behind_
     assert is_sqlite == ("the store does not write note: what is there will be in folded_values_old alone" in ran.out)
     further = None if is_sqlite else "mine"
     assert [("a", 1, 2, further)] == await compared.rows("SELECT group_key, likes, doubled, note FROM folded_values")
-    with pytest.raises((sqlite3.IntegrityError, asyncpg.CheckViolationError)):
+    with pytest.raises((sqlite3.IntegrityError, asyncpg.CheckViolationError, MySQLError)):
         await compared.execute("UPDATE folded_values SET likes = 7")
 
 

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.timeout(240)
 KEYS = ("group", "name", "what", "store", "source", "store_version")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.long) for name in ("postgresql", "mysql"))])
 def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
-    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     return Compared(stage, url)
 
 
@@ -84,10 +84,10 @@ async def test_value_only_the_server_can_reject_is_reported_as_such_and_the_othe
 
 async def test_value_that_violates_a_constraint_is_reported_as_such_and_the_others_are_repaired(compared: Compared) -> None:
     compared.configure('shape = "groups"\ncolumns = { likes = "likes" }\n')
-    versions, number = ("TEXT", "INTEGER") if compared.url.startswith("sqlite") else ("jsonb", "bigint")
+    versions, key, number = compared.types
     await compared.execute(
-        f"CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes {number} CHECK (likes < 5), "
-        f"versions {versions} NOT NULL DEFAULT '{{}}', updated_ms {number} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
+        f"CREATE TABLE folded_values (fold {key} NOT NULL, group_key {key} NOT NULL, likes {number} CHECK (likes < 5), "
+        f"versions {versions} NOT NULL DEFAULT ('{{}}'), updated_ms {number} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
     )
     await compared.prepare(("a", "likes", 1), ("b", "likes", 1), ("c", "likes", 9))
     await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes"]), folded("c", 12, ["likes"]))
