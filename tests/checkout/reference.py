@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import click
@@ -20,7 +21,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import streams_app.testing
 from benchmarks.comparison import page
+from streams_app import errors
 from streams_app.cli import group
 from streams_app.folding.core import closing
 from streams_app.folding.store.replies import CAUSES
@@ -162,6 +165,27 @@ def metric_sections() -> str:
     return "\n\n".join(f"## {section}\n\n{table(head, rows)}" for section, rows in sections.items())
 
 
+# Python
+
+
+def _summary(documented: object) -> str:
+    """Return the first paragraph of a docstring in Markdown."""
+    words = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
+    return re.sub(r":\w+:`~?\.?([^`]+)`", r"`\1`", words.replace("``", "`"))
+
+
+def public_names(module: ModuleType) -> str:
+    """Return a table of the classes and functions that a module offers."""
+    offered = ((name, getattr(module, name)) for name in sorted(module.__all__, key=str.lower))
+    return table(("name", "what it is"), ((f"`{name}`", _summary(one)) for name, one in offered if callable(one)))
+
+
+def error_classes() -> str:
+    """Return a table of the errors of the package, with the exit code of a command or worker that one ends."""
+    offered = (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.StreamsAppError))
+    return table(("error", "exit code", "when"), ((f"`{one.__name__}`", f"`{one.exit_code}`", _summary(one)) for one in offered))
+
+
 # The pages
 
 
@@ -176,7 +200,11 @@ def blocks() -> dict[Path, dict[str, str]]:
             "metrics": metric_sections(),
             "causes": table(("cause", "what happened"), causes),
         },
-        REFERENCE / "errors.md": {"reasons": table(("reason", "the event", "what to do"), reasons)},
+        REFERENCE / "errors.md": {
+            "reasons": table(("reason", "the event", "what to do"), reasons),
+            "errors": error_classes(),
+        },
+        REFERENCE / "python.md": {"names": public_names(streams_app), "testing": public_names(streams_app.testing)},
     }
 
 

@@ -14,9 +14,12 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import RejectingComponent, dead_letter_of, without_content
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import StreamsAppError
+from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE
 from streams_app.health.metric_table import METRICS
+from streams_app.live.hub.server import PAGE as LIVE_PAGE
 from streams_app.live.hub.tokens import COOKIE
 from streams_app.operations.dead_letter import RECEIPT_HEADER
+from streams_app.operations.flush_page import FLUSH_PAGE
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.received import Received
 from streams_app.subscribers.declaration.subscriber import subscriber
@@ -108,6 +111,16 @@ def test_reference_lists_every_exit_code() -> None:
         classes += one.__subclasses__()
 
     assert {"0", *(str(one.exit_code) for one in classes)} == set(quoted(columns(REFERENCE / "errors.md", "## Exit codes")))
+
+
+def test_reference_lists_every_page_of_the_worker_and_of_the_live_view_server() -> None:
+    page = (REFERENCE / "http.md").read_text("utf-8")
+    documented = set(re.findall(r"^\| `(?:POST )?(/[^?`]*)", page, re.MULTILINE))
+    served = [(ROOT / "streams_app" / name).read_text("utf-8") for name in ("health/http.py", "live/hub/server.py")]
+    literal = {path for source in served for path in re.findall(r'\badd(?:_get)?\("(/[^"]*)"', source)}
+    live = LIVE_PAGE.replace("{page:[^/]+}", "PAGE")
+
+    assert {*literal, EVENTS_PAGE, ASYNCAPI_PAGE, FLUSH_PAGE, live, f"{live}/events", "/journal/NAME"} == documented
 
 
 def test_reference_lists_every_header_of_a_dead_letter() -> None:
