@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,7 @@ class Ownership:
         """
         self._left_to_newer.clear()
         self.assignment = {tp for tp in self._group_consumer.assignment() if tp.topic in self._processors.topics}
+        self._config.on_assigned(self.assignment)
         if self._is_stopping:
             return  # A claim would start work and interrupt it at once.
         # Partitions that stay assigned are also claimed again, because Kafka rejects commits under the previous generation.
@@ -374,6 +375,7 @@ class OwnershipConfig:
             is harmless.
         on_went_back: Called with the name of a processor and the number of records that the broker lost after the processor had
             read them.
+        on_assigned: Called after each rebalance with the partitions that are assigned to this process.
         about: Key under which the status stores why this group is not ready.
     """
 
@@ -387,4 +389,5 @@ class OwnershipConfig:
     reclaim_seconds: float = 0.0
     on_doubt: Callable[[InDoubtError], None] | None = None
     on_went_back: Callable[[str, int], None] = lambda name, events: None
+    on_assigned: Callable[[Collection[TP]], None] = lambda tps: None
     about: str = "claim"

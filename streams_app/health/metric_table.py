@@ -379,6 +379,23 @@ METRICS: Final = (
         "Above 0: the memory or the disk of Redis is damaged, or another program writes there.",
     ),
     Description(
+        "streams_app_assigned_partitions", "gauge", ("consumer_group", "topic"),
+        "Partitions of a topic that a consumer group assigned to this worker in its last rebalance.",
+        "0 in some workers: more workers than partitions. The sum below the number of partitions: a rebalance is in progress.",
+    ),
+    Description(
+        "streams_app_rebalances_total", "counter", ("consumer_group", "change"),
+        "Rebalances of a consumer group, by what they changed for this worker: joined (the first), gained, lost, moved (both) or "
+        "same.",
+        "A few at each start and stop of a worker are normal; a steady rate is not: a member is removed again and again, see the "
+        "logs of the workers.",
+    ),
+    Description(
+        "streams_app_last_rebalance_timestamp_seconds", "gauge", ("consumer_group", "change"),
+        "Time of the last rebalance of a consumer group with this change, in seconds since 1970.",
+        "Compare it with starts and stops of workers.",
+    ),
+    Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
         "1 while a subscriber waits for redis, redis-memory, schema-registry, broker, dead-letters (their topic does not "
         "acknowledge), window (too many unfinished events), note (full commit metadata) or operator (a command is required). "

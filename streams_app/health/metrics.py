@@ -30,6 +30,10 @@ JOURNAL_DROPS = ("age", "size", "memory")
 UNKEYED_REASONS = ("not-json", "not-an-object", "no-key", "key-too-large")
 
 
+REBALANCE_CHANGES: Final = ("joined", "gained", "lost", "moved", "same")
+"""What a rebalance changes for a member of a consumer group; the first one is ``joined``."""
+
+
 class Metrics:
     """The metrics of one worker, in a separate registry, because a process may run several applications, as tests do.
 
@@ -105,6 +109,9 @@ class Metrics:
     journal_gap_offsets: Counter
     journal_unkeyed: Counter
     journal_damaged_blocks: Counter
+    assigned_partitions: Gauge
+    rebalances: Counter
+    last_rebalance_timestamp_seconds: Gauge
     waiting_for: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
@@ -148,6 +155,7 @@ class Metrics:
         self._hours = {fold.name: LastHour() for fold in settings.folds}
         self._misrouted: set[str] = set()
         self._rejected: dict[str, Tally[Reason]] = {}
+        self._assigned: dict[str, frozenset[tuple[str, int]]] = {}
 
     def _begin_live(self, settings: Settings) -> None:
         for view in settings.live_of_topics:
@@ -182,6 +190,25 @@ class Metrics:
     def went_back(self, name: str, events: int) -> None:
         """Count events that the broker has lost after the fold, read store or other component ``name`` had read them."""
         self.log_went_back_events.labels(name=name).inc(events)
+
+    def rebalanced(self, group: str, assigned: Collection[tuple[str, int]], now_ms: int) -> None:
+        """Count a rebalance of a consumer group by what it changed for this worker.
+
+        Args:
+            group: Full name of the group.
+            assigned: Topic and partition of everything that is assigned to this worker now.
+            now_ms: Wall clock.
+        """
+        before, after = self._assigned.get(group), frozenset(assigned)
+        self._assigned[group] = after
+        counts = Tally(topic for topic, _ in after)
+        for topic in {topic for topic, _ in after | (before or frozenset())}:
+            self.assigned_partitions.labels(consumer_group=group, topic=topic).set(counts[topic])
+        for one in REBALANCE_CHANGES if before is None else ():
+            self.rebalances.labels(consumer_group=group, change=one)
+        change = _change(before, after)
+        self.rebalances.labels(consumer_group=group, change=change).inc()
+        self.last_rebalance_timestamp_seconds.labels(consumer_group=group, change=change).set(now_ms / 1_000)
 
     def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
         """Count folded records that the broker has acknowledged, and the events in them; update the folding ratios.
@@ -236,6 +263,19 @@ def made(metric: Description, registry: CollectorRegistry) -> Counter | Gauge | 
         options["buckets"] = metric.buckets
     make: Any = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[metric.kind]
     return make(metric.name, metric.help, metric.labels, **options)
+
+
+def _change(before: frozenset[tuple[str, int]] | None, after: frozenset[tuple[str, int]]) -> str:
+    if before is None:
+        return "joined"
+    match bool(after - before), bool(before - after):
+        case True, True:
+            return "moved"
+        case True, False:
+            return "gained"
+        case False, True:
+            return "lost"
+    return "same"
 
 
 def _version() -> str:

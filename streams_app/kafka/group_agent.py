@@ -92,15 +92,17 @@ class GroupAgent:
 
 
 def config_of(
-    settings: Settings, clock: TrustedClock, metrics: Metrics, on_fatal: Callable[[BaseException], None]
+    settings: Settings, group: str, clock: TrustedClock, metrics: Metrics, on_fatal: Callable[[BaseException], None]
 ) -> OwnershipConfig:
-    """Return the configuration of the ownership of a component's partitions."""
+    """Return the configuration of the ownership of a component's partitions; ``group`` is the short name of its group."""
+    full_name = f"{settings.app_id}.{group}"
     return OwnershipConfig(
         clock,
         Status(),  # not that of the worker, which is ready while a component waits, because the others continue
         on_fatal=on_fatal,
         on_resync=lambda name, cause: None,
         on_went_back=metrics.went_back,
+        on_assigned=lambda tps: metrics.rebalanced(full_name, tps, clock.now_ms()),
         session_ms=settings.kafka.session_timeout_ms,
         tick_seconds=settings.worker.tick_ms / 1000,
     )

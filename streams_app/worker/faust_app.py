@@ -195,6 +195,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         OwnershipConfig(
             trusted, app.status, app.on_fatal, _counted(settings, app.metrics),
             settings.kafka.session_timeout_ms, settings.worker.tick_ms / 1000, on_went_back=app.metrics.went_back,
+            on_assigned=lambda tps: app.metrics.rebalanced(settings.app_id, tps, trusted.now_ms()),
         ),
     )  # fmt: skip
     _add_agents(app)

@@ -21,6 +21,15 @@ WORKERS_PATH: Final = "/workers"
 MOST_CHARTS: Final = 12
 """Maximum number of workers whose charts are shown."""
 
+WHY: Final = {
+    "joined": "the worker started, or was the first member",
+    "gained": "another member left, or topics have more partitions",
+    "lost": "another member joined",
+    "moved": "members joined or left, and the partitions were distributed anew",
+    "same": "a member joined or left, and nothing changed for this worker",
+}
+"""What leads to each change by a rebalance."""
+
 OutageKind = Literal["not ready", "away", "refuses writes"]
 
 
@@ -55,6 +64,26 @@ class Resync(msgspec.Struct, frozen=True):
     times: int
 
 
+class AssignedPartitions(msgspec.Struct, frozen=True):
+    """The partitions of a consumer group that a worker has, and the last rebalance of the group.
+
+    Attributes:
+        topics: Number of partitions by topic.
+        last_ms: Time of the last rebalance; None: unknown.
+        change: What it changed for the worker; empty if unknown.
+        why: What leads to such a change.
+        times: Rebalances since the worker started, without the first.
+    """
+
+    group: str
+    partitions: int
+    topics: dict[str, int]
+    last_ms: int | None
+    change: str
+    why: str
+    times: int
+
+
 class WorkerPart(msgspec.Struct, frozen=True):
     """A worker.
 
@@ -74,6 +103,7 @@ class WorkerPart(msgspec.Struct, frozen=True):
     says: list[str]
     outages: list[Outage]
     work: list[Work]
+    assigned: list[AssignedPartitions]
     resyncs: list[Resync]
     charts: list[Chart]
 
@@ -128,7 +158,8 @@ def part_of(worker: WorkerState, history: History, now_ms: int, *, has_charts: b
     return WorkerPart(
         row.url, row.state, row.word, row.version, row.started_ms, row.memory_bytes, row.cpu_share,
         worker.since_ms if worker.fault else None, says, list(outages_of(worker, history, now_ms)), list(work_of(worker.samples)),
-        list(resyncs_of(worker.samples)), list(charts_of_worker(worker.url, history, now_ms)) if has_charts else [],
+        list(assigned_to(worker.samples)), list(resyncs_of(worker.samples)),
+        list(charts_of_worker(worker.url, history, now_ms)) if has_charts else [],
     )  # fmt: skip
 
 
@@ -152,6 +183,21 @@ def work_of(samples: Samples) -> Iterator[Work]:
         yield Work("fold", name, count)
     for name, count in sorted(samples.by("subscriber_running_events", "subscriber").items()):
         yield Work("subscriber", name, count)
+
+
+def assigned_to(samples: Samples) -> Iterator[AssignedPartitions]:
+    """Yield the partitions of each consumer group of a worker, by the name of the group."""
+    for group, partitions in sorted(samples.by("assigned_partitions", "consumer_group").items()):
+        topics = {
+            topic: int(count) for topic, count in sorted(samples.by("assigned_partitions", "topic", consumer_group=group).items())
+        }
+        times = samples.by("last_rebalance_timestamp_seconds", "change", consumer_group=group)
+        change = max(times, key=lambda one: times[one], default="")
+        counts = samples.by("rebalances_total", "change", consumer_group=group)
+        yield AssignedPartitions(
+            group, int(partitions), topics, round(1_000 * times[change]) if change else None, change, WHY.get(change, ""),
+            int(sum(counts.values()) - counts.get("joined", 0)),
+        )  # fmt: skip
 
 
 def resyncs_of(samples: Samples) -> Iterator[Resync]:

@@ -95,7 +95,7 @@ def _journal_agent(
             metrics.journal_lag_records.labels(journal=journal.name).set(lag_of(unread_ranges))
 
     member = GroupMember(settings, journal.group, processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
-    return GroupAgent("journal", member, processors, config_of(settings, clock, metrics, member.fail), update_gauges)
+    return GroupAgent("journal", member, processors, config_of(settings, journal.group, clock, metrics, member.fail), update_gauges)
 
 
 class JournalMetrics:

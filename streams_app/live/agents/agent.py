@@ -79,7 +79,7 @@ def _view_agent(
             metrics.live_lag_records.labels(view=view.name).set(lag_of(unread_ranges))
 
     member = GroupMember(settings, view.group, processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
-    return GroupAgent("live view", member, processors, config_of(settings, clock, metrics, member.fail), update_gauges)
+    return GroupAgent("live view", member, processors, config_of(settings, view.group, clock, metrics, member.fail), update_gauges)
 
 
 class ViewMetrics:

@@ -40,7 +40,7 @@ def read_store_agent(settings: Settings, store: ReadStoreSettings, metrics: Metr
         sync_once = traced(sync, f"{settings.app_id}.{store.group}", tracing)
     processors = StoreProcessors(sync, outages, sync_once)
     member = GroupMember(settings, store.group, processors.topics)
-    config = config_of(settings, TrustedClock(clock), metrics, member.fail)
+    config = config_of(settings, store.group, TrustedClock(clock), metrics, member.fail)
     gauges = ReadStoreGauges(store.name, metrics, clock, processors)
     return GroupAgent("read store", member, processors, config, gauges.update, on_end=sync.close)
 

@@ -177,7 +177,7 @@ def assemble_subscriber(
         schemas,
     )
     config = replace(
-        config_of(settings, trusted, metrics, on_fatal),
+        config_of(settings, subscriber.name, trusted, metrics, on_fatal),
         on_resync=lambda name, cause: subscriber_metrics.resynced(cause),
         release_seconds=release_seconds(subscriber),
         reclaim_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,

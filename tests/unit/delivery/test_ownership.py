@@ -289,3 +289,15 @@ async def test_resync_gives_processors_the_requested_time(options: dict[str, Any
 
     assert [given] == Slow.given
     await worker.end()
+
+
+async def test_each_assignment_is_reported_with_its_partitions() -> None:
+    seen: list[set[TP]] = []
+    worker = Worker(on_assigned=lambda tps: seen.append(set(tps)))
+    worker.group_consumer.assigned = {TP0, TP("not ours", 0)}
+    worker.ownership.assigned(1)
+    worker.group_consumer.assigned = set()
+    worker.ownership.assigned(2)
+    await worker.end()
+
+    assert [{TP0}, set()] == seen

@@ -47,7 +47,7 @@ class Membership:
 
 def agent_of(member: Membership, update: Any, **options: Any) -> GroupAgent:
     settings = Settings.model_validate({"app_id": "a", "journals": [{"name": "accounts", "source": "events", "key": "account_id"}]})
-    config = config_of(settings, TrustedClock(SystemClock()), Metrics(settings), lambda error: None)
+    config = config_of(settings, "g", TrustedClock(SystemClock()), Metrics(settings), lambda error: None)
     return GroupAgent("journal", cast("Any", member), cast("Processors", None), config, update, update_seconds=0.0, **options)
 
 

@@ -80,3 +80,23 @@ def test_workers_beyond_the_first_have_no_charts() -> None:
     page = page_of([worker_of({}, url=f"http://w{number}") for number in range(64)], History(), NOW, [], [])
 
     assert [3] * 12 + [0] * 52 == [len(part.charts) for part in page.workers]
+
+
+def test_partitions_of_each_group_have_the_last_rebalance_and_why() -> None:
+    def of(name: str, change: str) -> Key:
+        return name, (("change", change), ("consumer_group", "shop"))
+
+    values: dict[Key, float] = {
+        ("assigned_partitions", (("consumer_group", "shop"), ("topic", "a"))): 3.0,
+        ("assigned_partitions", (("consumer_group", "shop"), ("topic", "b"))): 0.0,
+        ("assigned_partitions", (("consumer_group", "shop.live.v"), ("topic", "a"))): 1.0,
+        of("rebalances_total", "joined"): 1.0, of("rebalances_total", "lost"): 2.0, of("rebalances_total", "same"): 0.0,
+        of("last_rebalance_timestamp_seconds", "joined"): 1_000.0, of("last_rebalance_timestamp_seconds", "lost"): 2_000.5,
+    }  # fmt: skip
+    part = part_of(worker_of(values), History(), NOW, has_charts=False)
+    text = html(page_of([worker_of(values)], History(), NOW, [], []))
+
+    assert [("shop", 3, {"a": 3, "b": 0}, 2_000_500, "lost", 2), ("shop.live.v", 1, {"a": 1}, None, "", 0)] == [
+        (one.group, one.partitions, one.topics, one.last_ms, one.change, one.times) for one in part.assigned
+    ]
+    assert "another member joined" in text
