@@ -22,7 +22,7 @@ MOST_CHARTS: Final = 12
 """Maximum number of workers whose charts are shown."""
 
 WHY: Final = {
-    "joined": "the worker started, or was the first member",
+    "joined": "the worker started",
     "gained": "another member left, or topics have more partitions",
     "lost": "another member joined",
     "moved": "members joined or left, and the partitions were distributed anew",

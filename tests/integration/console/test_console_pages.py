@@ -107,6 +107,9 @@ async def test_key_that_attacks_is_shown_as_text_and_its_page_is_found(
         (f"{FOLD_PATH}/group?key=" + "k" * 3_000, 400),
         (f"{FOLD_PATH}/group?key=%ff%00", 200),
         (f"{FOLD_PATH}?unknown=%00%ff", 200),
+        ("/journals/nothing", 404),
+        ("/live/%00", 404),
+        ("/read-stores/nothing.json", 404),
         ("/" + "x" * 9_000, 414),
     ],
 )
