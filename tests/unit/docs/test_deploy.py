@@ -63,6 +63,16 @@ def test_worker_is_healthy_if_it_is_ready() -> None:
     assert re.search(r"healthcheck:\n +test: .*127\.0\.0\.1:8080/health/ready", service("worker"))
 
 
+def test_console_has_a_token_of_its_own_and_is_published_on_this_machine_alone() -> None:
+    console, lines = Settings.load(ROOT / "deploy" / "streams.toml", {}).console, service("console")
+
+    assert f"> {console.token_file} && exec streams-app console\n" in lines
+    assert f'      - "127.0.0.1:{console.port}:{console.port}"\n' in lines
+    assert f"127.0.0.1:{console.port}/health/live" in lines
+    assert ("worker:8080",) == console.workers
+    assert "secrets.token_hex" in lines
+
+
 def test_kafka_log_is_on_its_volume() -> None:
     folder = re.search(r"KAFKA_LOG_DIRS: (\S+)", service("kafka"))
 

@@ -93,17 +93,22 @@ def documents() -> list[dict[str, Any]]:
     return [found for path in sorted(FOLDER.glob("*.yaml")) for found in yaml.safe_load_all(path.read_text("utf-8"))]
 
 
-def one(kind: str) -> dict[str, Any]:
-    [found] = [document for document in documents() if document["kind"] == kind]
+CONSOLE = "streams-app-console"
+
+
+def one(kind: str, name: str | None = None) -> dict[str, Any]:
+    """Return the manifest of a kind with a name; without, the one that is not the console's."""
+    every = [document for document in documents() if document["kind"] == kind]
+    [found] = [one for one in every if (one["metadata"]["name"] == name if name else one["metadata"]["name"] != CONSOLE)]
     return found
 
 
-def pod(kind: str) -> dict[str, Any]:
-    return one(kind)["spec"]["template"]["spec"]
+def pod(kind: str, name: str | None = None) -> dict[str, Any]:
+    return one(kind, name)["spec"]["template"]["spec"]
 
 
-def container(kind: str) -> dict[str, Any]:
-    [found] = pod(kind)["containers"]
+def container(kind: str, name: str | None = None) -> dict[str, Any]:
+    [found] = pod(kind, name)["containers"]
     return found
 
 
@@ -164,10 +169,13 @@ def test_probe_requests_a_page_of_the_worker(probe: str) -> None:
     assert path in ALWAYS_SERVED
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Job"])
-def test_pod_mounts_the_files_named_in_the_settings(kind: str, tmp_path: Path) -> None:
-    mounts = {mount["mountPath"]: mount["name"] for mount in container(kind)["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in pod(kind)["volumes"]}
+PODS = [("Deployment", None), ("Deployment", CONSOLE), ("Job", None)]
+
+
+@pytest.mark.parametrize(("kind", "name"), PODS)
+def test_pod_mounts_the_files_named_in_the_settings(kind: str, name: str | None, tmp_path: Path) -> None:
+    mounts = {mount["mountPath"]: mount["name"] for mount in container(kind, name)["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod(kind, name)["volumes"]}
     secret = settings(tmp_path).redis.password_file
 
     assert secret is not None
@@ -178,12 +186,12 @@ def test_pod_mounts_the_files_named_in_the_settings(kind: str, tmp_path: Path) -
     assert mounts.keys() - {"/tmp"} == {"/etc/streams_app/streams.toml", str(secret.parent)}
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Job"])
-def test_image_has_this_version_and_runs_as_its_user(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "name"), PODS)
+def test_image_has_this_version_and_runs_as_its_user(kind: str, name: str | None) -> None:
     dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
 
-    assert container(kind)["image"] == f"streams-app:{VERSION}"
-    assert f"--uid {pod(kind)['securityContext']['runAsUser']} " in dockerfile
+    assert container(kind, name)["image"] == f"streams-app:{VERSION}"
+    assert f"--uid {pod(kind, name)['securityContext']['runAsUser']} " in dockerfile
     assert re.search(r"^ENV STREAMS_APP_CONFIG=/etc/streams_app/streams\.toml", dockerfile, re.MULTILINE)
 
 
@@ -221,3 +229,18 @@ def test_workers_scale_by_the_lag_that_they_report() -> None:
     }
     assert scaled["minReplicaCount"] >= 1
     assert "replicas" not in deployment["spec"]
+
+
+def test_console_reaches_the_workers_has_a_token_and_is_reached_by_its_service(tmp_path: Path) -> None:
+    found, service = settings(tmp_path).console, one("Service", CONSOLE)
+    [port] = container("Deployment", CONSOLE)["ports"]
+    [workers] = one("Service")["spec"]["ports"]
+    labels = one("Deployment", CONSOLE)["spec"]["template"]["metadata"]["labels"]
+
+    assert ["console"] == container("Deployment", CONSOLE)["args"]
+    assert (found.port, port["name"]) == (port["containerPort"], service["spec"]["ports"][0]["targetPort"])
+    assert labels == one("Deployment", CONSOLE)["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert (f"{one('Service')['metadata']['name']}:{workers['port']}",) == found.workers
+    assert found.token_file is not None
+    assert found.token_file.name in one("Secret")["stringData"]
+    assert labels != one("Deployment")["spec"]["template"]["metadata"]["labels"]
