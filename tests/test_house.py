@@ -97,7 +97,7 @@ FLOORS = [
     "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "requirements",
     "local", "tuning", "operations", "checking",
-    "console/reading", "console/pages", "console", "worker", "embedded", "testing", "demo", "cli",
+    "console/reading", "console/pages", "console/actions", "console", "worker", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import the folders before it."""
 

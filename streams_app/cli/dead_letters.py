@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from streams_app.clock import Clock
     from streams_app.operations.dead_letter import DeadLetterSelection
     from streams_app.operations.dead_letters import DeadLetterListing, ShownDeadLetter
-    from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
-    from streams_app.operations.store_replay import StoreReplay
-    from streams_app.subscribers.declaration.subscription import Subscription
+    from streams_app.operations.replay import ReplayProgress
+
 _POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 KINDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
@@ -94,16 +92,6 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
     return kind
 
 
-def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
-    """Return the chosen subscriber; with ``--refused-by``, it has the dead-letter topic of its former name."""
-    from streams_app.subscribers.declaration.loading import subscription_named
-    from streams_app.subscribers.declaration.subscription import dead_letter_topic
-
-    found = subscription_named(settings, chosen["subscriber"])
-    former = chosen["refused_by"]
-    return replace(found, dead_letters=dead_letter_topic(found.topic, former)) if former else found
-
-
 def _fold(settings: Settings, name: str | None) -> Fold:
     """Return the named fold, or without a name the only fold."""
     from streams_app.subscribers.declaration.loading import catalogue_of
@@ -116,10 +104,12 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, DeadLetterSelection]:
     from streams_app.operations.dead_letter import DeadLetterSelection
+    from streams_app.operations.replay_preparation import subscription_as
 
     kind = _kind(fold, chosen)
     if kind == "subscriber":
-        name, topic = chosen["subscriber"], _subscription(settings, chosen).dead_letters
+        name = chosen["subscriber"]
+        topic = subscription_as(settings, name, chosen["refused_by"] or name).dead_letters
     elif kind == "view":
         view = settings.live_view(chosen["view"])
         name, topic = view.name, view.dead_letters
@@ -133,15 +123,8 @@ def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any
     )  # fmt: skip
 
 
-def _replay(
-    settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
-    *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
-) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
-    """Prepare the replay for the chosen component; also return names and values for the audit line."""
-    from streams_app.operations.replay import DeadLetterReplay
-    from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
-    from streams_app.operations.store_replay import StoreReplay
-
+def _selected(settings: Settings, fold: str | None, chosen: dict[str, Any], *, interrupted: bool) -> DeadLetterSelection:
+    """Return the dead letters that are to be replayed."""
     if _kind(fold, chosen) == "view":
         raise click.UsageError(
             "what a live view rejects cannot be replayed: correct the event and produce it again, for all who read it"
@@ -149,21 +132,7 @@ def _replay(
     _, selection = _dead_letters_of(settings, fold, chosen)
     if interrupted and selection.kind != "subscriber":
         raise click.UsageError("--interrupted is for --subscriber: nothing else is ever interrupted")
-    if selection.kind == "store":
-        store = settings.read_store(chosen["store"])
-        return {"store": store.name}, StoreReplay(settings, store, selection, clock, limit=limit, dry_run=dry_run)
-    destination: FoldDestination | SubscriberDestination
-    if selection.kind == "subscriber":
-        name = chosen["subscriber"]
-        is_exact = bool(selection.event_sources or selection.positions)
-        override = ReplayOverride(interrupted, selection.event_ids, is_exact)
-        destination = SubscriberDestination(settings, _subscription(settings, chosen), override)
-    else:
-        of = _fold(settings, fold)
-        name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
-    overrides = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
-    replay = DeadLetterReplay(settings, destination, selection, clock, limit=limit, again=again, dry_run=dry_run)
-    return {selection.kind: name, **overrides}, replay
+    return selection
 
 
 @click.group(name="dead-letters")
@@ -286,9 +255,11 @@ def replay_dead_letters(
     """
     from streams_app.operations.audit import audit
     from streams_app.operations.replay import summary
+    from streams_app.operations.replay_preparation import prepare_replay, replay_facts
 
     clock = SystemClock()
-    name, replay = _replay(settings, fold, chosen, clock, limit=limit, again=again, interrupted=interrupted, dry_run=dry_run)
+    selection = _selected(settings, fold, chosen, interrupted=interrupted)
+    replay = prepare_replay(settings, selection, clock, limit=limit, again=again, interrupted=interrupted, dry_run=dry_run)
     done = replay.done
     number: int | None = None
     is_failed = True
@@ -299,10 +270,9 @@ def replay_dead_letters(
         if done.is_begun:
             click.echo("\n".join(summary(done, dry_run=dry_run, failed=is_failed)))
         if done.is_begun and not dry_run:
-            audit(
-                clock, "replay", **name, reason=",".join(chosen["reasons"]) or "any", again=again, events=done.replayed,
-                refused=done.rejected.total(), complete=not (is_failed or done.is_stopped),
-            )  # fmt: skip
+            is_complete = not (is_failed or done.is_stopped)
+            facts = replay_facts(selection, done, interrupted=interrupted, again=again, is_complete=is_complete)
+            audit(clock, "replay", **facts)
     return 0 if number is None else EXIT_SIGNALLED + number
 
 
@@ -328,6 +298,7 @@ async def run(replay: StoppableReplay, clock: Clock) -> int | None:
     The first SIGINT or SIGTERM ends the replay after the current batch and its receipts, a second one ends it immediately.
     """
     from streams_app.cli.progress import show_progress
+    from streams_app.operations.replay_preparation import progress_text
 
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(replay.run())
@@ -346,7 +317,7 @@ async def run(replay: StoppableReplay, clock: Clock) -> int | None:
         loop.add_signal_handler(number, on_signal, number)
     try:
         with show_progress(clock, "") as show:
-            replay.on_batch = lambda done: show(_words(done), done.searched + done.read, 2 * done.offsets)
+            replay.on_batch = lambda done: show(progress_text(done), done.searched + done.read, 2 * done.offsets)
             await task
     except asyncio.CancelledError:
         if not seen:
@@ -355,9 +326,3 @@ async def run(replay: StoppableReplay, clock: Clock) -> int | None:
         for number in numbers:
             loop.remove_signal_handler(number)
     return seen[0] if seen else None
-
-
-def _words(done: ReplayProgress) -> str:
-    if not done.read:
-        return f"searching for events that were replayed before: {done.searched} of {done.offsets}"
-    return f"{done.read} of {done.offsets} read, {done.replayed} replayed, {done.rejected.total()} rejected again"

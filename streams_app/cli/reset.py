@@ -15,8 +15,6 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.operations.reset_fold import ResetPlan
-    from streams_app.operations.reset_subscriber import SubscriberPlan
-    from streams_app.subscribers.declaration.subscription import Subscription
     from streams_app.subscribers.state.initial_offsets import At
 
 
@@ -112,14 +110,12 @@ def _reset_journal(settings: Settings, name: str, *, yes: bool) -> None:
 
 
 def _at(text: str) -> At:
-    from streams_app.formatting import parse_moment
+    from streams_app.operations.reset_subscriber import moment_of
 
-    if text in ("earliest", "latest"):
-        return "earliest" if text == "earliest" else "latest"
     try:
-        return parse_moment(text, SystemClock().now_ms())
+        return moment_of(text, SystemClock().now_ms())
     except ValueError as error:
-        raise click.UsageError(f"--at: neither earliest nor latest, and {error}") from error
+        raise click.UsageError(f"--at: {error}") from error
 
 
 def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> None:
@@ -129,24 +125,15 @@ def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> No
 
     one = subscription_named(settings, name)
     planned = asyncio.run(plan_subscriber(settings, one, at))
-    click.echo("\n".join(_lines(one, planned)))
+    click.echo("\n".join(planned.lines(name)))
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return
-    if planned.members:
-        raise ConfigurationError([f"{counted(planned.members, 'worker')} of group {one.group!r} running: stop them first"])
+    if obstacle := planned.obstacle(one.group):
+        raise ConfigurationError([obstacle])
     asyncio.run(reset_subscriber(settings, one, planned))
     click.echo("done")
     audit(SystemClock(), "reset", subscriber=name, at=at, partitions=len(planned.offsets), keys=len(planned.keys))
-
-
-def _lines(one: Subscription, planned: SubscriberPlan) -> list[str]:
-    lines = [f"subscriber {one.subscriber.name}: {counted(len(planned.keys), 'key')} in Redis would be removed"]
-    for tp, position in planned.offsets.items():
-        present = planned.present.get(tp)
-        now = "nothing is committed now" if present is None else f"{present.offset} is committed now"
-        lines.append(f"  {tp} would be committed at {position.offset}; {now}")
-    return lines
 
 
 def _reset_fold(settings: Settings, fold: str, *, is_emitted: bool, yes: bool) -> None:

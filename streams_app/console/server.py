@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -14,9 +11,12 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from streams_app.checking.facts import Declarations
-from streams_app.clock import Clock
+from streams_app.console.access import COOKIE, SESSION_MS, Sessions
+from streams_app.console.action_routes import ActionRoutes
+from streams_app.console.actions.registry import describe_actions
 from streams_app.console.pages.paths import fold_path, store_path
 from streams_app.console.pages.registry import ConsolePage, openapi
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
@@ -29,64 +29,6 @@ from streams_app.health.http_addresses import is_allowed_authority
 from streams_app.health.http_connections import Connections
 from streams_app.health.http_errors import UnexpectedErrors
 from streams_app.settings import Settings
-
-COOKIE: Final = "streams_app_console"
-SESSION_MS: Final = 12 * 3_600_000
-MAX_TOKEN: Final = 4_096
-"""Maximum number of characters of a token that is compared."""
-
-WRONG_OF_ADDRESS: Final = 10
-"""Maximum number of wrong tokens of one address within :data:`WRONG_MS`."""
-
-MOST_WRONG: Final = 300
-"""The same of all addresses together."""
-
-WRONG_MS: Final = 60_000
-
-
-class Sessions:
-    """Checks tokens, and makes and checks the cookies of those who had the right one.
-
-    A cookie has the end of its session, signed with the token: sessions need no memory, survive a restart, and end when the token
-    changes.
-    """
-
-    def __init__(self, token: str, clock: Clock) -> None:
-        self._token = token.encode()
-        self._key = hashlib.sha256(b"streams_app console session\0" + self._token).digest()
-        self._clock = clock
-        self._wrong: deque[tuple[int, str]] = deque()
-
-    def is_right(self, token: str) -> bool:
-        """Compare a token in constant time."""
-        return hmac.compare_digest(token[:MAX_TOKEN].encode("utf-8", "surrogateescape"), self._token)
-
-    def may_attempt(self, address: str) -> bool:
-        """Return whether an address may try a token now; of :meth:`failed` tries, only those of the last minute count."""
-        now_ms = self._clock.monotonic_ms()
-        while self._wrong and now_ms - self._wrong[0][0] >= WRONG_MS:
-            self._wrong.popleft()
-        return len(self._wrong) < MOST_WRONG and sum(other == address for _, other in self._wrong) < WRONG_OF_ADDRESS
-
-    def failed(self, address: str) -> None:
-        """Count a wrong token."""
-        self._wrong.append((self._clock.monotonic_ms(), address))
-
-    def cookie(self) -> str:
-        """Return the value of the cookie of a new session."""
-        end = str(self._clock.now_ms() + SESSION_MS)
-        return f"{end}.{self._signed(end)}"
-
-    def is_valid(self, cookie: str) -> bool:
-        """Return whether a cookie is of a session that has not ended."""
-        end, _, signature = cookie[:MAX_TOKEN].partition(".")
-        if not hmac.compare_digest(self._signed(end).encode(), signature.encode("utf-8", "surrogateescape")):
-            return False
-        return self._clock.now_ms() < int(end)
-
-    def _signed(self, end: str) -> str:
-        return hmac.new(self._key, end.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
-
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +94,12 @@ class ConsoleServer:
         self._sessions = None if token is None else Sessions(token, sources.clock)
         self._errors = UnexpectedErrors(sources.clock)
         self._streams: set[asyncio.Task[Any]] = set()
-        self._openapi = encode(openapi(settings.app_id, pages))
+        document = openapi(settings.app_id, pages)
+        self._actions: ActionRoutes | None = None
+        if settings.console.allow_actions:
+            self._actions = ActionRoutes(settings, declarations, sources, self)
+            document = describe_actions(document)
+        self._openapi = encode(document)
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=MAX_BODY)
@@ -160,6 +107,8 @@ class ConsoleServer:
             # First, because a name in the other path may contain a point, too.
             application.router.add_get(page.json_path, self._handler(page, as_json=True))
             application.router.add_get(page.path, self._handler(page))
+        if self._actions is not None:
+            self._actions.add_to(application.router)
         application.router.add_get("/openapi.json", self._openapi_json)
         application.router.add_get("/static/{name:.+}", self._static)
         application.router.add_get("/health/live", self._live)
@@ -171,9 +120,11 @@ class ConsoleServer:
         return application
 
     async def end(self) -> None:
-        """End all streams."""
+        """End all streams and actions."""
         for task in self._streams:
             task.cancel()
+        if self._actions is not None:
+            await self._actions.close()
 
     # Around each request
 
@@ -213,13 +164,14 @@ class ConsoleServer:
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._sessions is None or request.path.startswith(OPEN_PATHS) or self._has_session(request, self._sessions):
             return await handler(request)
-        if wants_json(request) or wants_stream(request):
+        if wants_json(request) or wants_stream(request) or request.path.endswith(".json"):
             raise PageError(401, "A token is needed: Authorization: Bearer ..., or the cookie of a session")
         raise web.HTTPSeeOther(f"/login?next={quote(request.path_qs, safe='')}")
 
     def _has_session(self, request: web.Request, sessions: Sessions) -> bool:
-        if sessions.is_valid(request.cookies.get(COOKIE, "")):
-            return True
+        return sessions.is_valid(request.cookies.get(COOKIE, "")) or self._is_bearer(request, sessions)
+
+    def _is_bearer(self, request: web.Request, sessions: Sessions) -> bool:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return False
@@ -241,13 +193,16 @@ class ConsoleServer:
             if as_json or wants_json(request):
                 return _json(await self._model(page, request, self._sources.patient()))
             if wants_stream(request) and page.is_live:
-                return await self._stream(page, request)
+                return await self.stream(request, lambda: self._main(page, request))
             body = await self._main(page, request)
-            shell = self._shell(request, page)
-            text = render("page.html", shell=shell, main=body)
-            return web.Response(text=text, content_type="text/html", headers={"Vary": "Accept"})
+            return self._framed(self._shell(request, page), body)
 
         return answer
+
+    @staticmethod
+    def _framed(shell: Shell, body: str, status: int = 200) -> web.Response:
+        text = render("page.html", shell=shell, main=body)
+        return web.Response(text=text, status=status, content_type="text/html", headers={"Vary": "Accept"})
 
     async def _model(self, page: ConsolePage, request: web.Request, sources: Sources) -> Any:
         return await page.collect(sources, self._declarations, Asked(request.match_info, request.query))
@@ -261,11 +216,11 @@ class ConsoleServer:
         key = ("main", request.path, *sorted(request.query.items()))
         return await self._sources.shared.get(key, rendered, RENDERED_MS)
 
-    async def _stream(self, page: ConsolePage, request: web.Request) -> web.StreamResponse:
+    async def stream(self, request: web.Request, main: Callable[[], Awaitable[str]]) -> web.StreamResponse:
         """Send the changing part of a page as server-sent events: at once, and then whenever it has changed."""
         if len(self._streams) >= MAX_STREAMS:
             raise PageError(503, "Too many pages are open: this one stays as it is")
-        first = await self._main(page, request)
+        first = await main()
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(request)
         task = asyncio.current_task()
@@ -273,12 +228,14 @@ class ConsoleServer:
         self._streams.add(task)
         try:
             with suppress(ConnectionError, TimeoutError, asyncio.CancelledError):
-                await self._send_changes(page, request, response, first)
+                await self._send_changes(request, response, main, first)
         finally:
             self._streams.discard(task)
         return response
 
-    async def _send_changes(self, page: ConsolePage, request: web.Request, response: web.StreamResponse, sent: str) -> None:
+    async def _send_changes(
+        self, request: web.Request, response: web.StreamResponse, main: Callable[[], Awaitable[str]], sent: str
+    ) -> None:
         clock = self._sources.clock
         beat_ms = clock.monotonic_ms()
         await _write(response, event(sent))
@@ -287,7 +244,7 @@ class ConsoleServer:
             if self._sessions is not None and not self._has_session(request, self._sessions):
                 return
             try:
-                found = await self._main(page, request)
+                found = await main()
             except PageError:
                 return  # what the page was about is no longer declared
             if found != sent:
@@ -310,6 +267,25 @@ class ConsoleServer:
             self._sessions is not None and page is not None, self._sources.clock.now_ms(),
         )  # fmt: skip
 
+    # What the actions need
+
+    def page(
+        self, request: web.Request, title: str, body: str, *, status: int = 200, json_path: str = "", is_live: bool = False
+    ) -> web.Response:
+        """Return a page with a body."""
+        shell = replace(
+            self._shell(request, title=title), json_path=json_path, is_live=is_live, has_session=self._sessions is not None
+        )
+        return self._framed(shell, body, status)
+
+    def wants(self, request: web.Request) -> str:
+        """Return what a client accepts: ``html``, ``json`` or ``stream``."""
+        return "json" if wants_json(request) else "stream" if wants_stream(request) else "html"
+
+    def has_token(self, request: web.Request) -> bool:
+        """Return whether a request has the token itself, not only the cookie of a session."""
+        return self._sessions is not None and self._is_bearer(request, self._sessions)
+
     def _sections(self) -> list[NavigationSection]:
         found: dict[str, list[NavigationLink]] = {}
         for page in pages_of(self._declarations):
@@ -319,9 +295,7 @@ class ConsoleServer:
     def _error(self, request: web.Request, status: int, text: str) -> web.Response:
         if wants_json(request) or wants_stream(request) or request.path.endswith(".json"):
             return _json({"error": text}, status)
-        shell = self._shell(request, title=f"{status}")
-        body = render("error.html", status=status, text=text)
-        return web.Response(text=render("page.html", shell=shell, main=body), status=status, content_type="text/html")
+        return self._framed(self._shell(request, title=f"{status}"), render("error.html", status=status, text=text), status)
 
     # Others
 
@@ -350,7 +324,7 @@ class ConsoleServer:
     async def _login(self, request: web.Request) -> web.StreamResponse:
         if self._sessions is None:
             raise web.HTTPSeeOther("/")
-        self._require_own_origin(request)
+        self.require_own_origin(request)
         self._require_attempt(request, self._sessions)
         form = await request.post()
         token = form.get("token", "")
@@ -365,14 +339,14 @@ class ConsoleServer:
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
-        self._require_own_origin(request)
+        self.require_own_origin(request)
         response = web.Response(status=303, headers={"Location": "/login"})
         response.del_cookie(COOKIE)
         return response
 
     async def _verify_store(self, request: web.Request) -> web.StreamResponse:
         """Begin to compare a read store with its source, which changes nothing, so it needs no right to act."""
-        self._require_own_origin(request)
+        self.require_own_origin(request)
         stores = {store.name: store for store in self._settings.read_stores}
         name = Asked(request.match_info, request.query).named("store", stores, "read store")
         try:
@@ -383,7 +357,7 @@ class ConsoleServer:
 
     async def _compute_window(self, request: web.Request) -> web.StreamResponse:
         """Begin to compute the curve of ``tune`` for a fold; it reads Kafka and changes nothing, so it needs no right to act."""
-        self._require_own_origin(request)
+        self.require_own_origin(request)
         names = [fold.name for fold in self._settings.folds]
         name = Asked(request.match_info, request.query).named("fold", names, "fold")
         try:
@@ -392,7 +366,7 @@ class ConsoleServer:
             raise PageError(409, f"{error}") from error
         return web.Response(status=303, headers={"Location": f"{fold_path(name)}#window"})
 
-    def _require_own_origin(self, request: web.Request) -> None:
+    def require_own_origin(self, request: web.Request) -> None:
         """Reject a form of another web site; browsers send ``Origin`` with each form."""
         origin = request.headers.get("Origin")
         own = (f"http://{request.host}", f"https://{request.host}", self._settings.console.public_url)
@@ -400,7 +374,7 @@ class ConsoleServer:
             raise PageError(403, "This form is of another web site")
 
 
-_HTTP_TEXTS: Final = {404: "There is no such page.", 405: "This page only shows; it takes no other requests."}
+_HTTP_TEXTS: Final = {404: "There is no such page.", 405: "This address takes no such requests."}
 
 
 def wants_json(request: web.Request) -> bool:

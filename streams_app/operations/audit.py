@@ -11,10 +11,14 @@ from streams_app.clock import Clock
 from streams_app.formatting import time_text
 
 
-def audit(clock: Clock, action: str, **facts: Any) -> None:
-    """Write an audit line about an action to stderr; ``facts`` become ``key=value`` pairs."""
+def audit(clock: Clock, action: str, by: str = "", **facts: Any) -> None:
+    """Write an audit line about an action to stderr; ``facts`` become ``key=value`` pairs.
+
+    Args:
+        by: Who has acted; empty: the user of this process.
+    """
     pairs = " ".join(f"{name}={value}" for name, value in facts.items())
-    print(f"{time_text(clock.now_ms())} audit {action} {pairs} by={user_text()}", file=sys.stderr)
+    print(f"{time_text(clock.now_ms())} audit {action} {pairs} by={by or user_text()}", file=sys.stderr)
 
 
 def user_text() -> str:

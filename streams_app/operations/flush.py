@@ -35,6 +35,17 @@ class FlushResult:
     partitions: int
 
 
+async def open_counts(settings: Settings, fold: Fold) -> dict[str, int]:
+    """Return the number of open groups in each partition that has some, by the name of the partition."""
+    async with redis_of(settings) as redis:
+        counts: dict[str, int] = {}
+        for shard in await stored_shards(redis, settings, fold.name):
+            count: Any = await redis.zcard(shard.keys.first)
+            if count:
+                counts[str(shard)] = count
+        return counts
+
+
 async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> FlushResult:
     """Request workers to emit groups, and wait until they have done so.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
+from streams_app.formatting import counted, parse_moment
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.state_removal import remove_state, scanned_keys
@@ -33,6 +34,33 @@ class SubscriberPlan:
     present: dict[TP, PartitionCommit]
     keys: list[bytes]
     members: int
+
+    def lines(self, name: str) -> list[str]:
+        """Describe the reset of the subscriber of this name."""
+        lines = [f"subscriber {name}: {counted(len(self.keys), 'key')} in Redis would be removed"]
+        for tp, position in self.offsets.items():
+            present = self.present.get(tp)
+            now = "nothing is committed now" if present is None else f"{present.offset} is committed now"
+            lines.append(f"  {tp} would be committed at {position.offset}; {now}")
+        return lines
+
+    def obstacle(self, group: str) -> str:
+        """Return why the reset cannot be done now; empty if it can be."""
+        return f"{counted(self.members, 'worker')} of group {group!r} running: stop them first" if self.members else ""
+
+
+def moment_of(text: str, now_ms: int) -> At:
+    """Convert the position to which a subscriber is reset: ``earliest``, ``latest``, or a time, see :func:`.parse_moment`.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if text in ("earliest", "latest"):
+        return "earliest" if text == "earliest" else "latest"
+    try:
+        return parse_moment(text, now_ms)
+    except ValueError as error:
+        raise ValueError(f"neither earliest nor latest, and {error}") from error
 
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:

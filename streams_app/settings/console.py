@@ -17,6 +17,7 @@ LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 _LISTEN: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):(?P<port>\d{1,5})", re.ASCII)
 _WORKER: Final = re.compile(r"(https?://)?(\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(:\d{1,5})?/?", re.ASCII)
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
 _PUBLIC: Final = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(:\d{1,5})?/?", re.ASCII)
 
 
@@ -37,6 +38,12 @@ class ConsoleSettings(Section):
     listens on loopback only."""
     hide_values: bool = False
     """Whether group keys are shown as hashes, and changed names and payloads not at all."""
+    allow_actions: bool = False
+    """Whether the console has actions: it can flush and drop groups, replay dead letters, reset subscribers and repair read
+    stores. Without it, the console changes nothing."""
+    user_header: str = ""
+    """Header in which a proxy names the user, such as `X-Forwarded-User`, for the audit line of an action. The proxy must set it in
+    each request, because otherwise browsers can. Without it, the audit line has the address of the client."""
     public_url: str = ""
     """Address under which browsers reach the console, such as ``https://console.example.com``: the page ``/`` of a worker links to
     it, and only requests for it or for the address in ``listen`` are answered."""
@@ -64,6 +71,13 @@ class ConsoleSettings(Section):
         if url and not _PUBLIC.fullmatch(url):
             raise ValueError(f"{url[:80]!r} is not a URL without a path, in lower case, as in https://console.example.com")
         return url.rstrip("/")
+
+    @field_validator("user_header")
+    @classmethod
+    def _check_user_header(cls, name: str) -> str:
+        if name and not _HEADER.fullmatch(name):
+            raise ValueError(f"{name[:80]!r} is not the name of a header (letters, digits and -), as in X-Forwarded-User")
+        return name
 
     @model_validator(mode="after")
     def _check(self) -> ConsoleSettings:

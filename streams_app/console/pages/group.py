@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
+from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.paths import fold_path
 from streams_app.console.pages.rendering import render
@@ -27,6 +28,7 @@ from streams_app.operations.group_facts import GroupDrop, GroupExplanation, Grou
 from streams_app.operations.group_text import group_sentences
 from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.newest_records import GroupEvents, TopicRecord, events_in, member_of_key, newest_records
+from streams_app.settings import Settings
 
 SHOWN_EVENTS: Final = 20
 SHOWN_RECORDS: Final = 12
@@ -142,6 +144,7 @@ class GroupPage(msgspec.Struct, frozen=True):
         explanation: What ``groups explain --json`` prints; None: it cannot be read now.
         parts: The same in sentences, for each partition that has the group.
         from_ms: Begin of the time line.
+        actions: What can be done with it.
     """
 
     fold: str
@@ -154,6 +157,7 @@ class GroupPage(msgspec.Struct, frozen=True):
     records: RecordList | Missing
     now_ms: int
     from_ms: int
+    actions: list[ActionLink]
 
 
 def html(model: GroupPage) -> str:
@@ -183,7 +187,13 @@ async def collect(sources: Sources, _: Declarations, asked: Asked) -> GroupPage:
     return GroupPage(
         fold.name, fold_path(fold.name), hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed), explanation,
         [found] if isinstance(found, Missing) else [], parts, records, now_ms, begin_of(fold, parts, now_ms),
+        _actions(settings, fold, typed) if explanation is None or any(part.window is not None for part in parts) else [],
     )  # fmt: skip
+
+
+def _actions(settings: Settings, fold: Fold, typed: str) -> list[ActionLink]:
+    group = {"fold": fold.name, "key": typed}
+    return offered(settings, ("flush", "Flush…", group), ("drop", "Drop…", group))
 
 
 def without_values(found: GroupExplanation, hidden: Hidden) -> GroupExplanation:

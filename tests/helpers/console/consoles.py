@@ -38,8 +38,8 @@ class RunningConsole:
         async with self._session.post(self.url + path, allow_redirects=False, **options) as answer:
             return answer.status, await answer.text(), answer.headers
 
-    async def json(self, path: str) -> Any:
-        async with self._session.get(self.url + path) as answer:
+    async def json(self, path: str, method: str = "GET", **options: Any) -> Any:
+        async with self._session.request(method, self.url + path, **options) as answer:
             return await answer.json()
 
     async def stream(self, path: str) -> aiohttp.ClientResponse:

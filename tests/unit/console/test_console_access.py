@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.console.server import MOST_WRONG, SESSION_MS, WRONG_MS, WRONG_OF_ADDRESS, Sessions
+from streams_app.console.access import MOST_WRONG, SESSION_MS, WRONG_MS, WRONG_OF_ADDRESS, Sessions
 from tests.helpers.manual_clock import ManualClock
 
 
