@@ -135,7 +135,9 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
       3   the store is behind and makes no progress, with or without differences
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.operations.verify_result import behind_text, difference_json, summary
+    from streams_app.clock import SystemClock
+    from streams_app.operations.audit import audit
+    from streams_app.operations.verify_result import behind_text, difference_json, repair_facts, summary
 
     declared = settings.read_store(store)
     shown: list[Difference] = []
@@ -154,6 +156,8 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
         click.echo(line, err=as_json)
     if done.differences > len(shown):
         click.echo(f"{len(shown)} of {done.differences} differences are shown; --limit shows more", err=True)
+    if repair:
+        audit(SystemClock(), "repair", **repair_facts(done, declared.name))
     if done.behind:
         raise BehindError(behind_text(done, declared.name))
     return 0 if done.differences == done.repaired else ConfigurationError.exit_code

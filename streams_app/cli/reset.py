@@ -110,7 +110,7 @@ def _reset_journal(settings: Settings, name: str, *, yes: bool) -> None:
 
 
 def _at(text: str) -> At:
-    from streams_app.operations.reset_subscriber import moment_of
+    from streams_app.operations.reset_offsets import moment_of
 
     try:
         return moment_of(text, SystemClock().now_ms())
@@ -120,18 +120,18 @@ def _at(text: str) -> At:
 
 def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> None:
     from streams_app.operations.audit import audit
-    from streams_app.operations.reset_subscriber import plan_subscriber, reset_subscriber
+    from streams_app.operations.reset_offsets import plan_offsets, reset_offsets
     from streams_app.subscribers.declaration.loading import subscription_named
 
     one = subscription_named(settings, name)
-    planned = asyncio.run(plan_subscriber(settings, one, at))
+    planned = asyncio.run(plan_offsets(settings, one, at))
     click.echo("\n".join(planned.lines(name)))
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return
     if obstacle := planned.obstacle(one.group):
         raise ConfigurationError([obstacle])
-    asyncio.run(reset_subscriber(settings, one, planned))
+    asyncio.run(reset_offsets(settings, one, planned))
     click.echo("done")
     audit(SystemClock(), "reset", subscriber=name, at=at, partitions=len(planned.offsets), keys=len(planned.keys))
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.formatting import counted, escaped, json_line
+from streams_app.formatting import counted, escaped, json_line, shown
 from streams_app.read_store.core.comparing import Difference
 from streams_app.read_store.core.merge import Cell, StoredCell, Value
 from streams_app.read_store.core.values import integer_fault, json_text
@@ -98,6 +98,17 @@ def behind_text(done: VerifyResult, store: str) -> str:
         f"read store {store} is {counted(done.behind, 'record')} behind and stands still: what they announce is not in it, and "
         "differences may be theirs; is its worker running, and what does its log say of the read store?"
     )
+
+
+def repair_facts(done: VerifyResult, store: str) -> dict[str, Any]:
+    """Return what the audit line of a repair says."""
+    return {"store": store, "differences": done.differences, "repaired": done.repaired}
+
+
+def difference_texts(one: Difference) -> list[str]:
+    """Return group, name and kind of a difference, and the values in the store and in the source, for people."""
+    stored = "-" if one.stored is None else cell_text(one.stored.value)
+    return [shown(one.cell.group_key), shown(one.cell.name), one.kind.value, stored, one.why or cell_text(one.change.value)]
 
 
 def cell_text(value: Value) -> str:

@@ -63,12 +63,12 @@ class _OfGroup:
     def stop(self) -> bool:
         return False
 
-    async def planned(self, verb: str, notes: list[str]) -> ActionPlan:
+    async def planned(self, verb: str, hints: list[str]) -> ActionPlan:
         found = await open_named(self.context.settings, self.fold, self.key)
         is_hidden = self.context.hidden.is_on
         name = self.target.name if is_hidden else ""
         lines = [f"would {verb} {open_text(each, self.fold, name, has_names=not is_hidden)}" for each in found]
-        return ActionPlan(lines, fingerprint_of(found), notes=notes)
+        return ActionPlan(lines, fingerprint_of(found), hints=hints)
 
 
 def fold_named(context: ActionContext, given: ActionInput) -> Fold:
@@ -124,8 +124,8 @@ class FlushAll:
         if not counts:
             raise ConfigurationError([f"fold {self.fold.name} has no open groups"])
         lines = [f"would emit {counted(count, 'group')} of {partition}" for partition, count in counts.items()]
-        notes = ["Groups that are opened until the worker does it are emitted, too."]
-        return ActionPlan(lines, digest(self.fold.name), notes=notes)
+        hints = ["Groups that are opened until the worker does it are emitted, too."]
+        return ActionPlan(lines, digest(self.fold.name), hints=hints)
 
     def holds(self, _: str, __: ActionPlan) -> bool:
         return True  # it is about whatever is open

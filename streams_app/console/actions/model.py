@@ -59,13 +59,13 @@ class ActionPlan(msgspec.Struct, frozen=True):
         lines: The plan that the command prints.
         fingerprint: Stands for the state on which the plan depends: as long as it is the same, the plan holds.
         obstacle: Why it cannot be done now; empty: it can.
-        notes: What else to know before it is confirmed.
+        hints: What else to know before it is confirmed.
     """
 
     lines: list[str]
     fingerprint: str
     obstacle: str = ""
-    notes: list[str] = []
+    hints: list[str] = []
     table: ActionTable | None = None
 
 

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from streams_app.console.actions import groups
+from streams_app.console.actions import components, groups
 from streams_app.console.actions.jobs import ActionJob
 from streams_app.console.actions.model import CONFIRMATION, OBJECT, PLAN, ActionField
 from streams_app.console.pages.action_links import ACTIONS_PATH
 
-ACTIONS: Final = (groups.FLUSH, groups.FLUSH_ALL, groups.DROP)
+ACTIONS: Final = (groups.FLUSH, groups.FLUSH_ALL, groups.DROP, components.REPLAY, components.RESET, components.REPAIR)
 JOB_PATH: Final = f"{ACTIONS_PATH}/jobs/{{job}}"
 
 _CONFIRMED: Final = {

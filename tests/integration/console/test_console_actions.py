@@ -140,9 +140,9 @@ async def test_plan_that_does_not_hold_any_more_is_shown_anew(app: Place, settin
         closed = await browser.ended((await browser.send(gone))[2])
         reopened = await browser.ended((await browser.send(other, confirm="bert", reason="x"))[2])
         untouched = await state_of(store)
-        (again,) = forms_in(reopened)
+        (renewed,) = forms_in(reopened)
         async with owned(store, 7):
-            done = await browser.ended((await browser.send(again, confirm="bert", reason="x"))[2])
+            done = await browser.ended((await browser.send(renewed, confirm="bert", reason="x"))[2])
 
     for text in (closed, reopened):
         assert "Nothing was done: it is not as the plan said any more." in text
@@ -242,10 +242,10 @@ async def test_program_confirms_with_the_token_and_not_with_a_cookie_alone(
     app: Place, settings: Settings, redis_client: Redis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = await opened(app, redis_client)
-    guarded = with_console(settings, allow_actions=True, token_file=token_file(tmp_path), user_header="X-User")
+    with_token = with_console(settings, allow_actions=True, token_file=token_file(tmp_path), user_header="X-User")
     bearer = {"Authorization": "Bearer right", "X-User": "anna smith events=9"}
     asked = {"fold": FOLD, "key": "anna"}
-    async with running_console(guarded) as console:
+    async with running_console(with_token) as console:
         entered = await console.post("/login", data={"token": "right"})
         cookie = {"Cookie": entered[2]["Set-Cookie"].partition(";")[0]}
         by_cookie = await console.post("/actions/flush/plan.json", json=asked, headers=cookie)
@@ -253,21 +253,23 @@ async def test_program_confirms_with_the_token_and_not_with_a_cookie_alone(
         plan = await json_of(console, "/actions/flush/plan.json", bearer, asked)
         unconfirmed = await console.post("/actions/flush.json", json=asked | {"plan": plan["plan"]["fingerprint"]}, headers=bearer)
         unknown = await console.post("/actions/flush.json", json=asked | {"force": True}, headers=bearer)
-        elsewhere = await console.post("/actions/flush.json", json=asked, headers=bearer | {"Origin": "https://evil.example.com"})
+        of_other_site = await console.post(
+            "/actions/flush.json", json=asked, headers=bearer | {"Origin": "https://evil.example.com"}
+        )
         confirmed = asked | {"plan": plan["plan"]["fingerprint"], "confirm": "anna"}
         async with owned(store):
             done = await json_of(console, "/actions/flush.json", bearer, confirmed)
         late = await json_of(console, "/actions/flush.json", bearer, confirmed)
-        tries = [
+        attempts = [
             (await console.post("/actions/flush.json", json=asked, headers={"Authorization": f"Bearer {number}"}))[0]
             for number in range(1_000)
         ]
 
-    assert [403, 401, 422, 400, 403] == [one[0] for one in (by_cookie, without, unconfirmed, unknown, elsewhere)]
+    assert [403, 401, 422, 400, 403] == [one[0] for one in (by_cookie, without, unconfirmed, unknown, of_other_site)]
     assert ("planned", "anna") == (plan["state"], plan["object"])
     assert ("done", ["flushed 1 group in 1 partition"]) == (done["state"], done["lines"])
     assert ("changed", []) == (late["state"], late["lines"])
-    assert [401] * 10 + [429] * 990 == tries
+    assert [401] * 10 + [429] * 990 == attempts
     (line,) = AUDIT.findall(capsys.readouterr().err)
     assert (f"flush fold={FOLD} group='anna' groups=1", '"anna smith events=9"(127.0.0.1)') == line
 

@@ -21,7 +21,7 @@ from streams_app.subscribers.state.initial_offsets import At, commit_offsets, co
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriberPlan:
+class OffsetPlan:
     """What a reset of a subscriber would commit and remove.
 
     Attributes:
@@ -63,16 +63,16 @@ def moment_of(text: str, now_ms: int) -> At:
         raise ValueError(f"neither earliest nor latest, and {error}") from error
 
 
-async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
+async def plan_offsets(settings: Settings, one: Subscription, at: At) -> OffsetPlan:
     """Return what a reset of a subscriber to ``at`` would commit and remove; a number is a time in ms. Nothing is changed yet."""
     keys = await scanned_keys(settings, SUBSCRIBERS, one.subscriber.name)
     offsets = await commits_at(settings, one, at)
     async with admin_client(settings.kafka) as client:
         members = await member_count(client, one.group)
-    return SubscriberPlan(offsets, await committed(settings, one, offsets), keys, members)
+    return OffsetPlan(offsets, await committed(settings, one, offsets), keys, members)
 
 
-async def reset_subscriber(settings: Settings, one: Subscription, planned: SubscriberPlan) -> None:
+async def reset_offsets(settings: Settings, one: Subscription, planned: OffsetPlan) -> None:
     """Reset a subscriber as planned: first its commits, then its Redis keys.
 
     The commits come first because Kafka rejects them while a worker runs the subscriber; in this case nothing was changed.
