@@ -182,14 +182,16 @@ class Reset:
         self.fault = ""
         where = given.text("at").strip()
         try:
-            # A duration is a time from now on, so that the plan that is confirmed is the plan that was shown.
-            self.at = moment_of(where, context.clock.now_ms()) if where else "latest"
+            # A duration becomes a time, so that the plan that is confirmed is the one that was shown.
+            self.at = moment_of(where or "latest", context.clock.now_ms())
+            values = {"subscriber": [name], **({"at": [str(self.at)]} if where else {})}
         except ValueError as error:
-            self.fault, where = str(error), ""
-        values = {"subscriber": [name], **({"at": [str(self.at)]} if where else {})}
+            self.fault, values = str(error), {"subscriber": [name], "at": [where]}
         self.target = ActionTarget(name, "subscriber", subscriber_path(name), f"reset/{name}", values)
 
     async def plan(self, _: ActionProgress) -> ActionPlan:
+        if self.fault:
+            raise ConfigurationError([self.fault])
         planned = await plan_offsets(self.context.settings, self.one, self.at)
         state = digest(sorted(planned.keys), sorted(planned.offsets.items()), sorted(planned.present.items()))
         return ActionPlan(

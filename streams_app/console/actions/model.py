@@ -97,6 +97,8 @@ class ActionInput:
         found = [text for value in self._given.get(name, ()) if (text := value.strip("\r"))]
         if len(found) > MAX_VALUES or any(len(text) > MAX_TEXT for text in found):
             raise PageError(400, f"{name}: at most {MAX_VALUES} values with at most {MAX_TEXT:,} characters")
+        if any("\0" in text for text in found):  # a form of HTML cannot have it
+            raise PageError(400, f"{name} has the character NUL: write a key as the list of open groups shows it, in quotes")
         return found
 
     def lines(self, name: str) -> list[str]:

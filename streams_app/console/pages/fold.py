@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, ratio, ratio_points, window_of
 from streams_app.console.pages.overview import fold_state, problems_of
 from streams_app.console.pages.paths import fold_path
@@ -179,6 +180,7 @@ class FoldPage(msgspec.Struct, frozen=True):
     missing: list[Missing]
     since_ms: int
     now_ms: int
+    actions: list[ActionLink] = []
 
 
 def html(model: FoldPage) -> str:
@@ -211,6 +213,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         fold.name, link, state, word, problems, list(definition_of(fold)), charts, window, partitions, groups,
         SORTS, {one: f"{link}?{urlencode({'sort': one})}#groups" for one in SORTS}, f"{link}/group",
         [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms), now_ms,
+        offered(settings, ("flush-all", "Flush all groups…", {"fold": fold.name})),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
 from streams_app.console.pages.overview import problems_of, store_state
 from streams_app.console.pages.paths import fold_path, store_path
@@ -166,6 +167,7 @@ class StoreConsolePage(msgspec.Struct, frozen=True):
     missing: list[Missing]
     since_ms: int
     now_ms: int
+    actions: list[ActionLink] = []
 
 
 def html(model: StoreConsolePage) -> str:
@@ -197,7 +199,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         checkpoints if isinstance(checkpoints, Missing) else table_of(checkpoints, {} if isinstance(ends, Missing) else ends),
         ends if isinstance(ends, Missing) else None, None if result is None else comparison_of(store.name, result, hidden),
         sources.comparisons.progress, KINDS, [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms),
-        now_ms,
+        now_ms, offered(settings, ("repair", "Repair…", {"store": store.name})),
     )  # fmt: skip
 
 

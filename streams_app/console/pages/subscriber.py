@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, Window, window_of
 from streams_app.console.pages.overview import DISABLED, problems_of, subscriber_state
 from streams_app.console.pages.paths import subscriber_path
@@ -67,6 +68,7 @@ class SubscriberPage(msgspec.Struct, frozen=True):
     answer: EventAnswer | Missing | None
     missing: list[Missing]
     now_ms: int
+    actions: list[ActionLink] = []
 
 
 def html(model: SubscriberPage) -> str:
@@ -99,6 +101,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         name, subscriber_path(name), state, word, problems, definition,
         list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
         [workers] if isinstance(workers, Missing) else [], now_ms,
+        offered(sources.settings, ("reset", "Reset…", {"subscriber": name})),
     )  # fmt: skip
 
 

@@ -221,7 +221,7 @@ async def attacks(browser: FormBrowser, other: FormBrowser) -> AsyncIterator[tup
 
 
 ANSWERS = {
-    "multipart": 415, "text": 415, "huge": 413, "many fields": 400, "a plan by GET": 405, "a stop by GET": 405,
+    "NUL": 400, "multipart": 415, "text": 415, "huge": 413, "many fields": 400, "a plan by GET": 405, "a stop by GET": 405,
     "an unknown action": 404,
 }  # fmt: skip
 
