@@ -49,15 +49,15 @@ async def plan_of(browser: FormBrowser, path: str, **values: str) -> tuple[str, 
 # Replay
 
 
-async def write_dead_letters(place: Place, count: int, first: int = 0) -> None:
+async def write_dead_letters(app: Place, count: int, first: int = 0) -> None:
     """Write dead letters that pass now, and one that is rejected again, as workers of the fold would."""
-    source, _, dead = place.topics
-    async with AIOKafkaProducer(bootstrap_servers=place.bootstrap, acks="all") as producer:
+    source, _, dead = app.topics
+    async with AIOKafkaProducer(bootstrap_servers=app.bootstrap, acks="all") as producer:
         for offset in range(first, first + count):
             key, value = event(f"g{offset}", "likes") if offset else (b"g", b"no json")
             headers = {
                 "reason": "no-changed" if offset else "not-json", "fold": FOLD, "source-topic": source, "source-partition": "0",
-                "source-offset": str(offset), "failed-at-ms": "1", "detail": "", "app-id": place.names.app_id,
+                "source-offset": str(offset), "failed-at-ms": "1", "detail": "", "app-id": app.names.app_id,
             }  # fmt: skip
             await producer.send_and_wait(dead, value, key, headers=[(name, text.encode()) for name, text in headers.items()])
 
@@ -66,13 +66,13 @@ def has_at_least(count: int, found: Sequence[object]) -> bool:
     return len(found) >= count
 
 
-async def topics_of(place: Place, events: int, dead_letters: int) -> list[list[tuple[Any, ...]]]:
+async def topics_of(app: Place, events: int, dead_letters: int) -> list[list[tuple[Any, ...]]]:
     """Return source and dead-letter topic, without the name of the application."""
     found = []
-    for topic, count in ((place.topics[0], events), (place.topics[2], dead_letters)):
+    for topic, count in ((app.topics[0], events), (app.topics[2], dead_letters)):
         is_enough = partial(has_at_least, count)
-        records = await read_topic(place.bootstrap, topic, until=is_enough, timeout_seconds=LIMIT_SECONDS)
-        own = place.names.app_id.encode()
+        records = await read_topic(app.bootstrap, topic, until=is_enough, timeout_seconds=LIMIT_SECONDS)
+        own = app.names.app_id.encode()
         found.append(
             [(one.partition, one.key, len(one.value or b""), [(name, text.replace(own, b"APP")) for name, text in one.headers])
              for one in records]
@@ -81,24 +81,24 @@ async def topics_of(place: Place, events: int, dead_letters: int) -> list[list[t
 
 
 @pytest.fixture
-async def places(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> list[tuple[Place, Settings]]:
+async def applications(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> list[tuple[Place, Settings]]:
     """Return two applications with the same dead letters: one for the command, one for the console."""
     made = []
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        place = Place(Names(f"{names.app_id}-{number}"), kafka.bootstrap_servers, redis_server.url, folder)
-        await create_topics(place.bootstrap, place.topics, partitions=1)
-        await write_dead_letters(place, 4)
-        made.append((place, Settings.load(Path(place.config()), {})))
+        app = Place(Names(f"{names.app_id}-{number}"), kafka.bootstrap_servers, redis_server.url, folder)
+        await create_topics(app.bootstrap, app.topics, partitions=1)
+        await write_dead_letters(app, 4)
+        made.append((app, Settings.load(Path(app.config()), {})))
     return made
 
 
 @pytest.mark.parametrize("positions", [(), ("0:1", "0:3")], ids=["all", "selected"])
 async def test_replay_leaves_the_state_output_and_audit_line_of_its_command(
-    places: list[tuple[Place, Settings]], positions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    applications: list[tuple[Place, Settings]], positions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (by_command, _), (by_console, settings) = places
+    (by_command, _), (by_console, settings) = applications
     words = ["dead-letters", "replay", *(word for position in positions for word in ("--offset", position))]
     dry = await asyncio.to_thread(run, *words, "--dry-run", "--config", by_command.config())
     ran = await asyncio.to_thread(run, *words, "--config", by_command.config())
@@ -118,11 +118,11 @@ async def test_replay_leaves_the_state_output_and_audit_line_of_its_command(
     assert [AUDIT.findall(ran.err)[0][0]] == [line for line, _ in AUDIT.findall(capsys.readouterr().err)]
 
 
-async def test_replay_sends_no_more_events_than_its_plan_said(places: list[tuple[Place, Settings]]) -> None:
-    place, settings = places[0]
+async def test_replay_sends_no_more_events_than_its_plan_said(applications: list[tuple[Place, Settings]]) -> None:
+    app, settings = applications[0]
     async with acting(settings) as (_, browser):
         plan, (form,) = await plan_of(browser, f"/actions/replay?of=fold:{FOLD}")
-        await write_dead_letters(place, 5, 4)
+        await write_dead_letters(app, 5, 4)
         done = await browser.ended((await browser.send(form))[2])
 
     assert "dry run: 3 would pass now" in plan
