@@ -77,7 +77,7 @@ bench-live: install ## what live views cost and how late they are, beside goals,
 	@$(BIN)/python -m benchmarks.live $(ARGS)
 
 # make chaos ARGS="folds --runs 2 --faults broker-cut-off"; subjects are folds, subscribers, live and journal, which may be named together,
-# and stores, opensearch, opensearch-groups, upgrade, alerts and bad-input. Without subjects all of them follow; with --share those of CI.
+# and stores, mariadb, opensearch, opensearch-groups, upgrade, alerts and bad-input. Without subjects all follow; with --share those of CI.
 # make chaos ARGS="folds --topology sentinel --runs 2 --faults primary-killed", or --topology cluster
 # make chaos ARGS="alerts --faults 'Redis full,worker gone' --factor 1 --kafka apache"; durations of the rules are divided by the factor
 chaos: install ## what breaks under load, and whether anything was lost

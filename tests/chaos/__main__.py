@@ -33,6 +33,7 @@ ALL: tuple[tuple[str, ...], ...] = (
     ("folds", "--topology", "cluster", "--runs", "4", "--seconds", "60"),
     ("subscribers",),
     ("stores",),
+    ("mariadb",),
     ("opensearch",),
     ("live",),
     ("journal",),

@@ -19,6 +19,7 @@ from tests.chaos.live.subject import Live
 from tests.chaos.report import Report, summary
 from tests.chaos.run import Duration, Options, Run
 from tests.chaos.stage_run import StageRun, possible_faults
+from tests.chaos.stores.mariadb import MariaDBRun
 from tests.chaos.stores.opensearch import OpenSearchGroupsRun, OpenSearchRun
 from tests.chaos.stores.postgresql import PostgresRun
 from tests.chaos.subject import Subject
@@ -30,6 +31,7 @@ SUBJECTS: dict[str, type[Subject]] = {kind.name: kind for kind in (Folds, Subscr
 
 KINDS: dict[str, type[Run]] = {
     "stores": PostgresRun,
+    "mariadb": MariaDBRun,
     "opensearch": OpenSearchRun,
     "opensearch-groups": OpenSearchGroupsRun,
     "upgrade": UpgradeRun,

@@ -51,8 +51,8 @@ DEADLOCK, DUPLICATE, LOCK_TIMEOUT, TOO_BIG_ROW, PACKET_TOO_LARGE = 1213, 1062, 1
 NO_TABLE: Final = (1146, 1054)
 """Errors about a table or a column that does not exist."""
 
-LOST: Final = (2006, 2013, 2055, 4031)
-"""The connection was lost; 4031: the server has closed it, because it was idle."""
+LOST: Final = (1053, 1927, 2006, 2013, 2055, 4031)
+"""The connection was lost: the server stopped, ended it, or closed it because it was idle."""
 
 READ_ONLY: Final = (1290, 1792, 1836, 3100)
 TOO_SLOW: Final = (1969, 3024, 1317)

@@ -24,7 +24,7 @@ EXACT: Final = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
 """Collations that compare texts byte by byte, without ignoring trailing spaces, as ``utf8mb4_bin`` does."""
 
 LONG_TEXT: Final = "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-READABLE_JSON: Final = ("json", "longtext", "mediumtext", "text")
+TEXTS: Final = ("longtext", "mediumtext", "text")
 MAX_ROWS: Final = 500
 """Maximum number of rows of a statement."""
 
@@ -59,8 +59,8 @@ class FoundColumn(NamedTuple):
         if "COLLATE" in expected and expected.startswith("varchar"):
             is_exact = base == "varbinary" or (base == "varchar" and self.collation in EXACT)
             return expected.partition(" ")[0] if is_exact else " COLLATE ".join(filter(None, (self.column_type, self.collation)))
-        if expected.startswith("longtext") and base in READABLE_JSON:
-            return "longtext"
+        if expected.startswith("longtext") and (base in TEXTS or (base == "json" and "NOT NULL" in expected)):
+            return "longtext"  # of JSON, only `versions` is NOT NULL, whose numbers have 64 bits
         return self.column_type
 
 
