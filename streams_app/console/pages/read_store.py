@@ -276,7 +276,7 @@ def comparison_of(store: str, result: ComparisonResult, hidden: Hidden) -> Compa
     word = "differs" if done.differences else "behind" if done.behind else "equal"
     repairable = done.differences - result.kinds.get("refused", 0)
     return Comparison(
-        result.at_ms, result.took_ms or 0, state, word, says, rows, done.differences, result.kinds, repairable, nulls
+        result.at_ms, result.took_ms, state, word, says, rows, done.differences, result.kinds, repairable, nulls
     )  # fmt: skip
 
 

@@ -45,14 +45,13 @@ class ComparisonResult:
     """What the last comparison of a store has found.
 
     Attributes:
-        took_ms: How long it took; None while it runs.
         differences: The first ones.
         kinds: Number of differences by kind.
         fault: Why there is no result; empty if there is one.
     """
 
     at_ms: int
-    took_ms: int | None = None
+    took_ms: int = 0
     differences: list[Difference] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=dict)
     done: VerifyResult | None = None

@@ -388,3 +388,44 @@ async def test_subscriber_is_shown_and_what_became_of_an_event(
     assert (200, 404, True) == (status, unknown, "Hands the &lt;parcel&gt; over." in text)
     assert [topic] == [root["node"]["name"] for root in overview["picture"] if root["branches"][0]["node"]["name"] == "ship"]
     assert (None, "", False) == (hidden["answer"], hidden["asked"], hidden["may_ask"])
+
+
+OF_RECORDS = """
+import msgspec
+from streams_app import Catalogue, Received, records_of, subscriber
+
+class Changed(msgspec.Struct, frozen=True):
+    account_id: str
+
+@subscriber(records_of("account-metrics", Changed), idempotent="yes", description="Ships.")
+async def ship(event: Received[Changed]) -> None:
+    pass
+
+catalogue = Catalogue(subscribers=(ship,))
+"""
+
+
+async def test_record_is_shown_with_what_became_of_it_in_a_subscriber(
+    app: Place, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output, _ = app.topics
+    await create_topics(app.bootstrap, [*app.topics, f"{output}.ship.dead"], partitions=1)
+    module = f"console_calls_{app.names.app_id.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(OF_RECORDS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    declared = Settings.model_validate({**dict(settings), "events": {"catalogue": f"{module}:catalogue"}})
+    fold_id = f"{FOLD}:{source}:0:0-0"
+    value = json.dumps({"account_id": "anna", "metrics": ["likes"], "fold": {"id": fold_id}}).encode()
+    await produce(app.bootstrap, output, [(b"anna", value)], headers=[("fold-id", fold_id.encode())])
+    path = f"{FOLD_PATH}/record.json?id={fold_id}&key=anna"
+    async with running_console(declared) as console:
+        (calls,) = (await console.json(path))["calls"]
+        status, text, _ = await console.get(path.replace(".json", ""))
+        asked = await console.get(calls["link"])
+        missing = (await console.json(path.replace(":0-0", ":7-9")))["calls"]
+    async with running_console(with_console(declared, hide_values=True)) as console:
+        hidden = (await console.json(path))["calls"]
+
+    assert ("ship", "found", []) == (calls["subscriber"], calls["answer"]["type"], missing)
+    assert any("ship" in one["verdict"] for one in calls["answer"]["paragraphs"])
+    assert (200, True, 200, []) == (status, "Its calls of subscriber" in text, asked[0], hidden)

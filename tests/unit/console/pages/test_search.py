@@ -10,7 +10,14 @@ from streams_app.console.reading.asking import OtherPage
 from streams_app.settings import Settings
 
 LIKES = {"name": "likes", "source": "posts", "group_key": "id", "changed": "names", "quiet_period": "15m"}
-DECLARED = declarations_of(Settings.model_validate({"app_id": "shop", "folds": [LIKES, {**LIKES, "name": "likes-by-day"}]}))
+COMPONENTS = {
+    "journals": [{"name": "kept", "source": "posts", "key": "id"}],
+    "live": [{"name": "visitors", "kind": "presence", "expiry": "1m", "public": True}],
+    "read_stores": [{"name": "dash", "url": "sqlite:///x", "folds": ["likes"], "source_url": "sqlite:///y", "sql": "SELECT 1"}],
+}
+DECLARED = declarations_of(
+    Settings.model_validate({"app_id": "shop", "folds": [LIKES, {**LIKES, "name": "likes-by-day"}], **COMPONENTS})
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +25,9 @@ DECLARED = declarations_of(Settings.model_validate({"app_id": "shop", "folds": [
     [
         ("likes", ("fold", "likes", "/folds/likes")),
         ("LIKES-BY", ("fold", "likes-by-day", "/folds/likes-by-day")),
+        ("kept", ("journal", "kept", "/journals/kept")),
+        ("visit", ("live view", "visitors", "/live/visitors")),
+        ("dash", ("read store", "dash", "/read-stores/dash")),
         ("overv", ("page", "Overview", "/")),
         ("posts", ("topic", "posts", "/topics/posts")),
         ("worker.tick", ("setting", "worker.tick", "/settings#worker.tick")),
@@ -61,3 +71,9 @@ def test_browser_is_sent_to_the_only_open_group() -> None:
         html(SearchPage("anna", [], 0, [], [], "/folds/likes/group?key=anna", 0))
 
     assert "/folds/likes/group?key=anna" == caught.value.link
+
+
+def test_key_is_offered_where_it_can_be_asked_for() -> None:
+    links = {hit.kind: hit.link for hit in offered(DECLARED, "a/b&c")}
+
+    assert {"/journals/kept?key=a%2Fb%26c", "/live/visitors?page=a%2Fb%26c"} <= {links["journal"], links["live view"]}
