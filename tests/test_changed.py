@@ -23,6 +23,7 @@ def names(*changed: str) -> set[str]:
         ("tests/unit/test_codec.py", "tests/unit/test_codec.py"),
         ("tests/conftest.py", "tests/unit"),
         ("docs/reference/folds.md", "tests/unit/docs"),
+        ("docs/zensical.toml", "tests/unit/docs"),
         ("constraints.txt", "tests/unit"),
         ("streams_app/folded-record.schema.json", "tests/unit"),
     ],

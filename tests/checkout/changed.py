@@ -35,7 +35,7 @@ LUA_READERS = {
     "journal": ["streams_app/journal/store/journal_store.py"],
 }
 """Room of the package → files that read its Lua scripts."""
-WITHOUT_UNIT_TESTS = (".ci", ".github", "deploy", "Dockerfile", "docker-compose.yml", ".gitignore", ".dockerignore")
+WITHOUT_UNIT_TESTS = (".ci", ".github", "deploy", "docs", "Dockerfile", "docker-compose.yml", ".gitignore", ".dockerignore")
 
 KINDS = frozenset(
     {"folding", "subscribers", "read_store", "live", "journal", "events", "schemas", "operations", "checking", "tuning", "local"}

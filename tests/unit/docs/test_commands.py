@@ -103,7 +103,7 @@ def test_command_is_recognized_by_its_words_and_options(call: str, fault: str | 
     assert fault == fault_in(call)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_every_link_has_a_target(page: Path) -> None:
     prose = re.sub(r"`[^`]*`(?!\])", "", without_blocks(page.read_text("utf-8")))
     dead = []
