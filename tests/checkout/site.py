@@ -113,7 +113,8 @@ def entries(nav: list[object], section: str = "") -> Iterator[tuple[str, str]]:
             yield section, entry
         elif isinstance(entry, dict):
             for name, inner in entry.items():
-                yield from entries(inner, name) if isinstance(inner, list) else [(section, str(inner))]
+                inside = f"{section}: {name}" if section else name
+                yield from entries(inner, inside) if isinstance(inner, list) else [(section, str(inner))]
 
 
 def navigation() -> list[tuple[str, str]]:
@@ -139,8 +140,9 @@ def _title_and_summary(text: str) -> tuple[str, str]:
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     prose = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", FENCED.sub("", text))
     first = re.search(r"^(?![#|<>*!-]).+(?:\n.+)*", prose, re.MULTILINE)
-    sentence = re.match(r".*?[.:](?=\s|$)", " ".join(first[0].split())) if first else None
-    return title[1] if title else "", sentence[0] if sentence else ""
+    words = " ".join(first[0].split()) if first else ""
+    sentence = re.match(r".*?[.?](?=\s|$)", words)
+    return title[1] if title else "", sentence[0] if sentence else f"{words.rstrip(':')}."
 
 
 # Checks

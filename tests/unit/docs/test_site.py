@@ -58,7 +58,7 @@ def test_llms_txt_has_each_page_with_a_sentence(tmp_path: Path) -> None:
     lines = [line for line in llms_txt(tmp_path).splitlines() if line.startswith("- ")]
 
     assert len(navigation()) == len(lines)
-    assert [] == [line for line in lines if not line.endswith((".", ":", "?"))]
+    assert [] == [line for line in lines if not line.endswith((".", "?"))]
     assert [] == [line for line in lines if "exclude:" in line]
     assert not (tmp_path / "pypi.md").exists()
     assert (tmp_path / "pictures" / "folding-curve.png").exists()
