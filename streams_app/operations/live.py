@@ -166,7 +166,7 @@ class ViewContents:
 
 
 async def contents_of_view(settings: Settings, view: LiveView, most: int, limit: int = MAX_COUNTED) -> ViewContents:
-    """Count the items of the pages of a live view, of at most about ``limit`` pages, in bounded steps.
+    """Count the items of the pages of a live view, of at most ``limit`` pages, in bounded steps.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -181,7 +181,7 @@ async def contents_of_view(settings: Settings, view: LiveView, most: int, limit:
         read, total = 0, 0
         for keys in shards:
             size = await redis.zcard(keys.due)
-            last = min(size, max(PAGES_A_STEP, limit // len(shards)))
+            last = min(size, max(1, limit // len(shards)))
             for begin in range(0, last, PAGES_A_STEP):
                 names: Any = await redis.zrange(keys.due, begin, min(begin + PAGES_A_STEP, last) - 1)
                 read += len(names)

@@ -22,7 +22,7 @@ from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.sources import Missing, Sources
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.formatting import shown
+from streams_app.formatting import escaped, shown
 from streams_app.operations.read_store_status import GroupCell, cells_of_group, checkpoints_of, log_bounds_of
 from streams_app.operations.verify import left_of
 from streams_app.operations.verify_result import behind_text, cell_text, summary
@@ -262,7 +262,7 @@ def comparison_of(store: str, result: ComparisonResult, hidden: Hidden) -> Compa
     rows = []
     for one in result.differences:
         stored = "-" if one.stored is None else cell_text(one.stored.value)[:MOST_CHARACTERS]
-        current = shown(one.why) if one.why else cell_text(one.change.value)[:MOST_CHARACTERS]
+        current = escaped(one.why)[:MOST_CHARACTERS] if one.why else cell_text(one.change.value)[:MOST_CHARACTERS]
         texts = ("", "", "") if hidden.is_on else (shown(one.cell.name), stored, current)
         rows.append(ShownDifference(one.cell.fold, hidden.key(shown(one.cell.group_key)), texts[0], one.kind.value, *texts[1:]))
     by_share = sorted(done.nulls.items(), key=lambda one: (-one[1][0] / one[1][1], one[0]))

@@ -154,6 +154,19 @@ async def test_each_part_is_away_alone(dashboard: Dashboard) -> None:
     assert ("missing", None) == (store_away["checkpoints"]["type"], store_away["ends"])
 
 
+async def test_locked_store_is_said_in_its_place(dashboard: Dashboard) -> None:
+    await dashboard.prepare(("a", "likes", 1), ("b", "likes", 2), read=1)
+    with closing(sqlite3.connect(dashboard.app.folder / "read.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        async with running_console(dashboard.settings) as console:
+            page = await console.json(f"{PATH}.json")
+            status, text, _ = await console.get(PATH)
+
+    assert ("missing", True, None) == (page["checkpoints"]["type"], "locked" in page["checkpoints"]["why"], page["ends"])
+    assert (200, True) == (status, "cannot be read now" in text)
+
+
 async def test_hidden_values_are_nowhere(dashboard: Dashboard) -> None:
     await dashboard.prepare(("secret-a", "secret-name", 77_777), ("b", "secret-name", 2), read=2)
     dashboard.execute("UPDATE folded_values SET value = 88888 WHERE group_key = 'secret-a'")
