@@ -44,10 +44,16 @@ OF_STORE: Final = (
 )
 OF_SOURCE: Final = ("SET SESSION lock_wait_timeout = {lock}, time_zone = '+00:00'", "SET SESSION TRANSACTION READ ONLY")
 
+OLDEST_MYSQL: Final = (8, 0, 19)
+"""The first version that has a collation for exact keys, and names for the values of an insertion."""
+
 LIMIT_MARIADB: Final = "SET SESSION max_statement_time = {seconds}"
 LIMIT_MYSQL: Final = "SET SESSION max_execution_time = {ms}"
 
-DEADLOCK, DUPLICATE, LOCK_TIMEOUT, TOO_BIG_ROW, PACKET_TOO_LARGE = 1213, 1062, 1205, 1118, 1153
+DEADLOCK, LOCK_TIMEOUT, TOO_BIG_ROW, TABLE_EXISTS = 1213, 1205, 1118, 1050
+REPEATED: Final = (DEADLOCK, 1062, 3101)
+"""Errors of a transaction that another one has overtaken: a deadlock, a row that it has just inserted, a conflict in a cluster."""
+
 NO_TABLE: Final = (1146, 1054)
 """Errors about a table or a column that does not exist."""
 
@@ -220,6 +226,8 @@ class MysqlPool:
                 await cursor.execute("SELECT VERSION(), @@max_allowed_packet, @@global.read_only")
                 version, max_packet, is_read_only = (await cursor.fetchall())[0]
             connection = MysqlConnection(raw, is_mariadb="mariadb" in str(version).lower(), max_packet=int(max_packet))
+            if not (self._is_source or connection.is_mariadb):
+                _require_new(str(version), self._setting)
             if must_accept_writes and is_read_only:
                 connection.close()
                 return None
@@ -281,6 +289,16 @@ class MysqlPool:
             f"GRANT SELECT, INSERT, UPDATE ON {table}, and ON {table}_progress TO {user}; `read-store init` needs CREATE on the "
             "database, too, and `read-store rebuild` that, DELETE, DROP and ALTER"
         )
+
+
+def _require_new(version: str, setting: str) -> None:
+    if numbers_of(version) < OLDEST_MYSQL:
+        raise ConfigurationError([f"{setting}: MySQL {version} is too old for a read store; use 8.0.19 or newer"])
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Return the numbers at the beginning of a version, such as ``8.0.36-log``."""
+    return tuple(map(int, re.findall(r"\d+", version.partition("-")[0])))
 
 
 def number_of(error: BaseException) -> int | None:

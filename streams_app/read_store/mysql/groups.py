@@ -145,12 +145,14 @@ class MysqlGroupStore(MysqlStore):
             own = own_columns(connection)
             columns = {name: own.pop(name) for name in KEY} | dict.fromkeys(self._name_of, LONG_TEXT) | own
             try:
-                await create(connection, self._table, columns, KEY)
+                is_new = await create(connection, self._table, columns, KEY)
             except Exception as error:
                 if number_of(error) != TOO_BIG_ROW:
                     raise
                 fault = f"{len(self._columns)} columns of longtext do not fit a row; create the table with smaller types"
                 raise ConfigurationError([f"{self._settings.section}.table: {self._table}: {fault}"]) from error
+            if not is_new:  # another process has just created it
+                return await self._initialise(connection)
             done = f"created table {self._table}"
         setting = f"{self._settings.section}.table"
         checkpoints = await initialised(connection, setting, self._checkpoint_table, checkpoint_columns(connection), CHECKPOINT_KEY)

@@ -8,7 +8,6 @@ Values are JSON as text, so that numbers keep all their digits.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -22,9 +21,8 @@ from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored
 from streams_app.read_store.core.store import TABLE_NAME, CheckpointError, CheckpointStep, Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import json_fault, json_text, possible, surrogate_fault
 from streams_app.read_store.mysql.connection import (
-    DEADLOCK,
-    DUPLICATE,
     NO_TABLE,
+    REPEATED,
     MysqlConnection,
     MysqlPool,
     RowTooLargeError,
@@ -59,8 +57,6 @@ COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = %s AND versi
 RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = %s AND version >= 0"
 PAGE: Final = "SELECT group_key, name, version, value FROM {table} WHERE fold = %s {beyond} ORDER BY group_key, name LIMIT %s"
 BEYOND: Final = "AND (group_key > %s OR group_key = %s AND name > %s)"
-LOCK: Final = "SELECT GET_LOCK(%s, %s)"
-UNLOCK: Final = "SELECT RELEASE_LOCK(%s)"
 ATTEMPTS: Final = 5
 """Maximum number of attempts of a transaction that deadlocks, or that inserts a row which another one has just inserted."""
 
@@ -83,17 +79,7 @@ class MysqlStore:
         self._pool = MysqlPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
-        async def run(connection: MysqlConnection) -> list[str]:
-            lock = lock_of(self._settings)
-            ((is_locked,),) = await connection.fetch(LOCK, lock, max(1, self._settings.timeout_ms // 1000))
-            if not is_locked:
-                raise TryAgainError(f"{self._pool.what}: another process creates its tables")
-            try:
-                return await self._initialise(connection)
-            finally:
-                await connection.fetch(UNLOCK, lock)
-
-        return await self._pool.call(run)
+        return await self._pool.call(self._initialise)
 
     async def missing(self) -> list[str]:
         return await self._pool.call(self._missing)
@@ -268,7 +254,7 @@ class MysqlStore:
             try:
                 return await run()
             except MySQLError as error:
-                if number_of(error) not in (DEADLOCK, DUPLICATE):
+                if number_of(error) not in REPEATED:
                     raise
         return await run()
 
@@ -317,11 +303,6 @@ class MysqlStore:
             if error.__cause__ is not None and number_of(error.__cause__) in NO_TABLE:
                 raise TryAgainError(f"{error}; run `streams-app read-store init --store {self._settings.name}`") from error
             raise
-
-
-def lock_of(settings: ReadStoreSettings) -> str:
-    """Return the name of the lock of all processes that create or replace the tables of a store."""
-    return "streams_app." + hashlib.sha256(f"{settings.url.partition('@')[2]} {settings.table}".encode()).hexdigest()[:40]
 
 
 def key_fault(key: dict[str, str], sizes: Any = KEY_SIZES) -> str | None:

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from asyncmy.errors import MySQLError
+
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.group_rows import ExistingColumn
-from streams_app.read_store.mysql.connection import MysqlConnection, parts_by_size
+from streams_app.read_store.mysql.connection import TABLE_EXISTS, MysqlConnection, number_of, parts_by_size
 
 KEY_SIZES: Final = {"fold": 64, "group_key": 448, "name": 256}
 """Characters of the columns of the key of a cell. InnoDB limits a key to 3 072 bytes: 768 characters of up to 4 bytes."""
@@ -28,7 +30,9 @@ TEXTS: Final = ("longtext", "mediumtext", "text")
 MAX_ROWS: Final = 500
 """Maximum number of rows of a statement."""
 
-CREATE: Final = "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key})) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
+CREATE: Final = (
+    "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key})) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4"
+)
 FOUND: Final = """
 SELECT column_name, column_type, collation_name, is_nullable = 'NO',
     column_default IS NOT NULL OR extra LIKE '%%auto_increment%%' OR COALESCE(generation_expression, '') <> '',
@@ -164,10 +168,16 @@ def cell_columns(connection: MysqlConnection) -> dict[str, str]:
     return {**exact_columns(connection, KEY_SIZES), **rest}
 
 
-async def create(connection: MysqlConnection, table: str, columns: Mapping[str, str], key: Sequence[str]) -> None:
-    """Create a table with a primary key."""
+async def create(connection: MysqlConnection, table: str, columns: Mapping[str, str], key: Sequence[str]) -> bool:
+    """Create a table with a primary key; return whether it did not exist."""
     definitions = ", ".join(f"{quoted(name)} {declared}" for name, declared in columns.items())
-    await connection.execute(CREATE.format(table=quoted(table), columns=definitions, key=listed(key)))
+    try:
+        await connection.execute(CREATE.format(table=quoted(table), columns=definitions, key=listed(key)))
+    except MySQLError as error:  # another process has just created it
+        if number_of(error) != TABLE_EXISTS:
+            raise
+        return False
+    return True
 
 
 async def initialised(connection: MysqlConnection, setting: str, table: str, columns: Mapping[str, str], key: Sequence[str]) -> str:
@@ -178,9 +188,10 @@ async def initialised(connection: MysqlConnection, setting: str, table: str, col
     """
     found = await described(connection, table)
     if found is None:
-        await create(connection, table, columns, key)
-        return f"created table {table}"
-    if fault := found.fault(columns, key):
+        if await create(connection, table, columns, key):
+            return f"created table {table}"
+        found = await described(connection, table)
+    if found is not None and (fault := found.fault(columns, key)):
         raise ConfigurationError([f"{setting}: {table} {fault}"])
     return f"table {table} already exists"
 

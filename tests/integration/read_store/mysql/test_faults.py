@@ -164,3 +164,23 @@ async def test_tls_is_verified_with_a_ca_file_and_not_used_without(server: Maria
 
     assert "CERTIFICATE_VERIFY_FAILED" in str(distrusted)
     assert "Access denied" in str(plain)
+
+
+@pytest.mark.long
+async def test_full_disk_is_an_error_that_may_pass_and_nothing_of_the_batch_is_written(tmp_path: Path) -> None:
+    options = ("innodb-file-per-table=0", "innodb-data-file-path=ibdata1:12M:autoextend:max:24M")
+    with MariaDB.start(options=options) as full:
+        await prepared(full.url)
+        store = opened(tmp_path, full.port)
+        await write(store, [], 1)
+        batch = [CellChange(Cell("f", f"g{number}", "likes"), 1, "x" * 100_000) for number in range(20)]
+        with pytest.raises(TryAgainError, match="is full") as caught:
+            for to in range(2, 99):
+                batch = [CellChange(one.cell._replace(fold=f"f{to}"), 1, one.value) for one in batch]
+                await write(store, batch, to)
+        progress = (await store.checkpoints())[P0]
+        found = await store.read([change.cell for change in batch])
+        await store.close()
+
+    assert ({}, True) == (found, progress < 98)
+    assert not isinstance(caught.value, AccessDeniedError)

@@ -11,7 +11,7 @@ from asyncmy.errors import OperationalError
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.column_types import ColumnType, type_of
-from streams_app.read_store.mysql.connection import RowTooLargeError, error_text, parts_by_size
+from streams_app.read_store.mysql.connection import OLDEST_MYSQL, RowTooLargeError, error_text, numbers_of, parts_by_size
 from streams_app.read_store.mysql.groups import TYPES, read_form, stored_form, written_form
 from streams_app.read_store.mysql.source import with_lists
 from streams_app.read_store.registry import open_store
@@ -71,6 +71,11 @@ def test_missing_driver_is_a_configuration_error_with_the_command_that_installs_
 )
 def test_error_text_has_no_contents_of_rows(text: str, expected: str) -> None:
     assert f"{expected} (error 1)" == error_text(OperationalError(1, text))
+
+
+@pytest.mark.parametrize(("version", "is_old"), [("5.7.44-log", True), ("8.0.18", True), ("8.0.19", False), ("9.7.4-2", False)])
+def test_version_of_mysql_is_compared_by_its_numbers(version: str, is_old: bool) -> None:
+    assert is_old is (numbers_of(version) < OLDEST_MYSQL)
 
 
 def test_rows_are_distributed_over_statements_that_fit_a_packet() -> None:
