@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from streams_app.checking.facts import Declarations
 from streams_app.settings import Settings
 
 ACTIONS_PATH = "/actions"
@@ -22,6 +23,28 @@ class ActionLink(msgspec.Struct, frozen=True):
 def action_path(action: str, **values: str) -> str:
     """Return the path of an action on an object."""
     return f"{ACTIONS_PATH}/{action}?{urlencode(values, quote_via=quote, errors='surrogateescape')}"
+
+
+def replay_links(settings: Settings, declarations: Declarations, topic: str, *, position: str = "") -> dict[str, ActionLink]:
+    """Return the replay for each component that writes dead letters into a topic, by kind and name, such as ``fold:likes``.
+
+    Args:
+        position: Only the event at this position of the source, as ``3:1041``; empty: all.
+    """
+    writers = {
+        **{f"fold:{one.name}": one.dead_letters for one in settings.folds},
+        **{f"store:{one.name}": one.dead_letters for one in settings.read_stores},
+        **{f"subscriber:{one.subscriber.name}": one.dead_letters for one in declarations.workload.subscriptions},
+    }
+    if not settings.console.allow_actions:
+        return {}
+    only = {"offset": position} if position else {}
+    texts = {of: "Replay it…" if position else f"Replay those of {of.replace(':', ' ')}…" for of in writers}
+    return {
+        of: ActionLink("replay", texts[of], action_path("replay", of=of, **only))
+        for of, written in writers.items()
+        if written == topic
+    }
 
 
 def offered(settings: Settings, *links: tuple[str, str, dict[str, str]]) -> list[ActionLink]:

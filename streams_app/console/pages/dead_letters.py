@@ -9,8 +9,10 @@ from urllib.parse import urlencode
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.action_links import ActionLink, replay_links
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import (
     LONGEST_NAME,
@@ -90,6 +92,7 @@ class DeadLetterText(msgspec.Struct, frozen=True, tag="found"):
     headers: list[HeaderText]
     received: list[HeaderText]
     commands: list[str]
+    actions: list[ActionLink] = []
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
@@ -126,10 +129,22 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     async def found() -> DeadLetterText | None:
         record = await record_at(sources.settings, topic, partition, offset)
         rejected = None if record is None else listed(record)
-        return None if rejected is None else text_of(rejected, sources.settings, used)
+        if rejected is None:
+            return None
+        actions = actions_for(rejected, sources.settings, declarations, topic)
+        return replace(text_of(rejected, sources.settings, used), actions=actions)
 
     text = await sources.part("the dead letter", ("dead letter", topic, partition, offset), found)
     return DeadLetterPage(topic, topic_path(topic), partition, offset, text, sources.clock.now_ms())
+
+
+def actions_for(rejected: ListedDeadLetter, settings: Settings, declarations: Declarations, topic: str) -> list[ActionLink]:
+    """Return the replay of a dead letter, if its component is still declared and the event can be replayed."""
+    if rejected.position is None or not rejected.is_event or rejected.dropped_part:
+        return []
+    links = replay_links(settings, declarations, topic, position=":".join(map(str, rejected.position)))
+    kinds = ("fold", "store", "subscriber")
+    return [links[of] for kind in kinds if (of := f"{kind}:{rejected.headers.get(kind, '')}") in links]
 
 
 def text_of(rejected: ListedDeadLetter, settings: Settings, topics: set[str]) -> DeadLetterText:

@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from streams_app.checking.facts import Declarations
+from streams_app.console.pages.action_links import ActionLink, replay_links
 from streams_app.console.pages.paths import fold_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked, PageError
@@ -154,6 +155,7 @@ class TopicPage(msgspec.Struct, frozen=True):
         users: Names of what uses it.
         key: Only records with this key are shown; empty: all.
         partition: Only records of this partition are shown; None: of all.
+        replays: Replays of its dead letters, by kind and name of the component; none if the console has no actions.
     """
 
     name: str
@@ -164,6 +166,7 @@ class TopicPage(msgspec.Struct, frozen=True):
     partition: int | None
     records: TopicRecords | Missing
     now_ms: int
+    replays: dict[str, ActionLink] = {}
 
 
 def topic_path(name: str) -> str:
@@ -189,7 +192,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     )  # fmt: skip
     return TopicPage(
         topic.name, topic.role, list(topic.users), topic_path(topic.name), hidden.key(key) if key else "", partition, records,
-        sources.clock.now_ms(),
+        sources.clock.now_ms(), replay_links(sources.settings, declarations, topic.name),
     )  # fmt: skip
 
 

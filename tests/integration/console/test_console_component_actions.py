@@ -130,6 +130,23 @@ async def test_replay_sends_no_more_events_than_its_plan_said(applications: list
     assert "the limit is reached: the rest can be replayed later" in done
 
 
+async def test_dead_letters_are_selected_for_a_replay_and_one_is_replayed(applications: list[tuple[Place, Settings]]) -> None:
+    app, settings = applications[0]
+    topic = f"/topics/{app.topics[2]}"
+    async with acting(settings) as (console, browser):
+        _, shown = await browser.open(topic)
+        one = await console.json(f"{topic}/dead-letter.json?partition=0&offset=2")
+        of_one = await browser.open(one["dead_letter"]["actions"][0]["link"])
+    async with running_console(settings) as console:
+        _, read_only, _ = await console.get(topic)
+        other = await console.json(f"{topic}/dead-letter.json?partition=0&offset=2")
+
+    assert 4 == shown.count('form="selection" name="offset"')
+    assert f'name="of" value="fold:{FOLD}"' in shown
+    assert (200, True) == (of_one[0], ">0:2</textarea>" in of_one[1])
+    assert "/actions" not in read_only and [] == other["dead_letter"]["actions"]
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [
