@@ -5,7 +5,7 @@ If a change violates a constraint of a user's table, the database rejects the wh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 
 from streams_app.read_store.core.group_rows import row_key
 from streams_app.read_store.core.merge import Cell, CellChange
@@ -33,6 +33,29 @@ def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellCha
     middle = _middle(changes)
     found = {**(yield from bisect_rejected(changes[:middle])), **(yield from bisect_rejected(changes[middle:]))} if middle else {}
     return found or {change.cell: fault for change in changes}
+
+
+async def rejected_cells(
+    changes: Sequence[CellChange], fault: Callable[[Sequence[CellChange]], Awaitable[str | None]]
+) -> dict[Cell, str]:
+    """Bisect a batch by :func:`bisect_rejected`; return the rejected cells, each with the reason.
+
+    Args:
+        fault: Tries to write changes and rolls the write back; returns the reason why the database rejects them, or None.
+
+    Returns:
+        Empty if the changes are not the cause, because an empty batch is rejected, too.
+    """
+    if await fault([]):
+        return {}
+    bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
+    part = next(bisection)
+    while True:
+        try:
+            part = bisection.send(await fault(part))
+        except StopIteration as found:
+            cells: dict[Cell, str] = found.value
+            return cells
 
 
 def _middle(changes: Sequence[CellChange]) -> int:

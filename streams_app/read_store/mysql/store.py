@@ -16,7 +16,7 @@ from asyncmy.errors import MySQLError
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.bisect_rejected import bisect_rejected
+from streams_app.read_store.core.bisect_rejected import rejected_cells
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, StoredCell, merge
 from streams_app.read_store.core.store import TABLE_NAME, CheckpointError, CheckpointStep, Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import json_fault, json_text, possible, surrogate_fault
@@ -216,16 +216,7 @@ class MysqlStore:
                 return _why(error)
             return None
 
-        if await fault([]):
-            return {}
-        bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
-        part = next(bisection)
-        while True:
-            try:
-                part = bisection.send(await fault(part))
-            except StopIteration as found:
-                cells: dict[Cell, str] = found.value
-                return cells
+        return await rejected_cells(changes, fault)
 
     async def _transaction(
         self,

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import asyncpg
 
-from streams_app.read_store.core.bisect_rejected import bisect_rejected
+from streams_app.read_store.core.bisect_rejected import rejected_cells
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import NotStorableError
 from streams_app.read_store.postgresql.connection import Connection
@@ -88,16 +88,7 @@ async def _rejected_changes(
             await transaction.rollback()
         return None
 
-    if await fault([]):
-        return {}
-    bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
-    part = next(bisection)
-    while True:
-        try:
-            part = bisection.send(await fault(part))
-        except StopIteration as found:
-            cells: dict[Cell, str] = found.value
-            return cells
+    return await rejected_cells(changes, fault)
 
 
 def _why(error: BaseException) -> str:

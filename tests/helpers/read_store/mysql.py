@@ -35,6 +35,17 @@ async def execute_mysql(url: str, *statements: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await cursor.fetchall()] if cursor.description else []
 
 
+@asynccontextmanager
+async def global_setting(url: str, name: str, value: str) -> AsyncIterator[None]:
+    """Change a setting of the server for the block."""
+    ((former,),) = await execute_mysql(url, f"SELECT @@global.{name}")
+    await execute_mysql(url, f"SET GLOBAL {name} = {value}")
+    try:
+        yield
+    finally:
+        await execute_mysql(url, f"SET GLOBAL {name} = {former if isinstance(former, int) else repr(former)}")
+
+
 class Mysql(SqlHarness):
     """A database of a MySQL or MariaDB server."""
 

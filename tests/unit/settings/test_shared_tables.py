@@ -28,6 +28,7 @@ def settings_of(*places: tuple[str, str]) -> Settings:
         (("sqlite:///read.db", "cells"), ("sqlite:///r%65ad.db", "cells")),
         (("sqlite:///read.db", "cells"), ("sqlite:///read.db", "CELLS")),
         (("postgresql://a@db/read", "cells"), ("postgres://b:x@DB:5432/read?sslmode=require", "cells")),
+        (("mysql://a@db/read", "cells"), ("mariadb://b:x@DB:3306/read", "cells")),
         (("postgresql://a,b:5433/read", "cells"), ("postgresql://b:5433,a/read", "cells")),
     ],
 )

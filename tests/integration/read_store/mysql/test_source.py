@@ -13,7 +13,7 @@ from streams_app.read_store.core.errors import SourceFailedError, TooSlowError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.registry import open_source
 from streams_app.settings import ReadStoreSettings
-from tests.helpers.read_store.mysql import execute_mysql
+from tests.helpers.read_store.mysql import execute_mysql, global_setting
 
 SQL = "SELECT account, metric, value FROM numbers WHERE account IN (:groups) AND metric IN (:names) -- :groups"
 
@@ -33,7 +33,8 @@ async def current(url: str, sql: str, *wanted: Cell, timeout: str = "5s") -> lis
         await source.close()
 
 
-async def test_values_are_found_by_groups_and_names_of_any_characters(mysql_url: str) -> None:
+@pytest.mark.parametrize("sql_mode", ["", "NO_BACKSLASH_ESCAPES,ANSI_QUOTES"])
+async def test_values_are_found_by_groups_and_names_of_any_characters(mysql_url: str, sql_mode: str) -> None:
     odd = ["a'b", 'a"\\', "%s :names", "a\0", "😀", "\ud800"]
     await execute_mysql(
         mysql_url,
@@ -41,7 +42,8 @@ async def test_values_are_found_by_groups_and_names_of_any_characters(mysql_url:
         "INSERT INTO numbers VALUES ('a''b', 'n', 1), ('a\"\\\\', 'n', 2), ('%s :names', 'n', 3), ('a\\0', 'n', 4), "
         "('😀', 'n', 5), ('A''B', 'n', 6)",
     )
-    found = await current(mysql_url, SQL, *(Cell("f", group, "n") for group in odd), Cell("f", "a'b", "missing"))
+    async with global_setting(mysql_url, "sql_mode", f"'{sql_mode}'"):
+        found = await current(mysql_url, SQL, *(Cell("f", group, "n") for group in odd), Cell("f", "a'b", "missing"))
 
     assert [1, 2, 3, 4, 5, None, None] == [change.value for change in found]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts, NotStorableError
-from tests.helpers.read_store.mysql import Mysql, execute_mysql
+from tests.helpers.read_store.mysql import Mysql, execute_mysql, global_setting
 from tests.helpers.read_store.stores import P0, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -35,17 +34,6 @@ async def of_columns(mysql_url: str, columns: str) -> Mysql:
     await made.store.initialise()
     await made.store.checkpoints()
     return made
-
-
-@asynccontextmanager
-async def global_setting(url: str, name: str, value: str) -> AsyncIterator[None]:
-    """Change a setting of the server for the block."""
-    ((former,),) = await execute_mysql(url, f"SELECT @@global.{name}")
-    await execute_mysql(url, f"SET GLOBAL {name} = {value}")
-    try:
-        yield
-    finally:
-        await execute_mysql(url, f"SET GLOBAL {name} = {former if isinstance(former, int) else repr(former)}")
 
 
 # Keys
