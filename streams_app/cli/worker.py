@@ -8,6 +8,7 @@ import click
 
 from streams_app.cli import run_server
 from streams_app.cli.options import app_option, config_option, named
+from streams_app.gc_tuning import paused_during_imports
 from streams_app.settings import Settings
 
 
@@ -45,20 +46,21 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
     streams-app worker --only dashboard              one of [read_stores.NAME]
     streams-app worker --only ship --only recompute  two subscribers
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    declared = named(config, app)
+    with paused_during_imports():
+        declared = named(config, app)
     settings = declared if isinstance(declared, Settings) else declared.settings
     # Faust takes a second to import, and `--help` should not.
     from streams_app.logs import set_up_logging
 
     def serve() -> None:
-        if settings.events.catalogue is not None:
-            from streams_app.subscribers.declaration.loading import catalogue_of
-            from streams_app.subscribers.declaration.subscription import subscriptions_of
+        with paused_during_imports():
+            if settings.events.catalogue is not None:
+                from streams_app.subscribers.declaration.loading import catalogue_of
+                from streams_app.subscribers.declaration.subscription import subscriptions_of
 
-            # Report faults of the catalogue before connecting to any server: waiting cannot mend them.
-            subscriptions_of(catalogue_of(settings), settings)
-        from streams_app.worker import runtime
-
+                # Report faults of the catalogue before connecting to any server: waiting cannot mend them.
+                subscriptions_of(catalogue_of(settings), settings)
+            from streams_app.worker import runtime
         runtime.serve(declared, only)
 
     set_up_logging(log_level, log_format)
