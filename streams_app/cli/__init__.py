@@ -19,6 +19,7 @@ from streams_app.errors import ConfigurationError, InternalError, StreamsAppErro
 
 COMMANDS: Final = {
     "demo": "streams_app.cli.demo",
+    "servers": "streams_app.cli.servers",
     "worker": "streams_app.cli.worker",
     "console": "streams_app.cli.console",
     "check": "streams_app.cli.check",
