@@ -228,6 +228,7 @@ class RepairOfStore:
         self.store = context.settings.read_store(given.text("store") or None)
         name = self.store.name
         self.target = ActionTarget(name, "read store", store_path(name), f"repair/{name}", {"store": [name]})
+        self._repair: Verification | None = None
 
     async def _verified(self, progress: ActionProgress, *, is_repair: bool) -> tuple[Verification, list[list[str]], str]:
         """Compare the store; also return the first differences, and why it has failed."""
@@ -236,6 +237,7 @@ class RepairOfStore:
             self.context.settings, self.store, self.context.clock, is_repair=is_repair, on_progress=progress.show,
             on_difference=lambda one: rows.append(difference_texts(one)) if len(rows) < SHOWN_DIFFERENCES else None,
         )  # fmt: skip
+        self._repair = comparing if is_repair else None
         try:
             await comparing.run()
         except StreamsAppError as error:
@@ -261,9 +263,12 @@ class RepairOfStore:
         return False
 
     async def run(self, _: str, __: ActionPlan, ___: ActionInput, by: str, progress: ActionProgress) -> ActionResult:
-        comparing, found, error = await self._verified(progress, is_repair=True)
+        try:
+            comparing, found, error = await self._verified(progress, is_repair=True)
+        finally:
+            if self._repair is not None:
+                audit(self.context.clock, "repair", by, **repair_facts(self._repair.done, self.target.name))
         done = comparing.done
-        audit(self.context.clock, "repair", by, **repair_facts(done, self.target.name))
         left = done.differences - done.repaired
         fault = f"{counted(left, 'difference')} left: see what the store says of them" if left and not error else error
         return ActionResult(self._lines(comparing), fault, self._table(found))

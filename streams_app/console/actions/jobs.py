@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -123,7 +123,7 @@ class Jobs:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.kept: dict[str, RunningJob] = {}
-        self._confirmed: dict[str, str] = {}
+        self._confirmed: dict[tuple[str, str], str] = {}
 
     def begin_plan(self, kind: ActionKind, action: PreparedAction, by: str) -> RunningJob:
         """Begin to find out what an action would do; if the same question is asked already, return its job.
@@ -136,7 +136,7 @@ class Jobs:
             if is_same and job.state == "running" and not job.is_run and not job.is_stopped:
                 return job
         job = self._new(kind, action, by, is_run=False)
-        job.task = asyncio.create_task(self._run(job, self._planned(job)), name=f"plan of {kind.name}")
+        self._begin(job, self._planned)
         return job
 
     def begin_run(
@@ -152,7 +152,8 @@ class Jobs:
             InProgressError: The same is in progress, by another confirmation.
             TryAgainError: Too many jobs run.
         """
-        before = self.kept.get(self._confirmed.get(once, "")) if once else None
+        form = (once, action.target.lock)
+        before = self.kept.get(self._confirmed.get(form, "")) if once else None
         if before is not None:
             return before
         for other in self.kept.values():
@@ -161,8 +162,8 @@ class Jobs:
         job = self._new(kind, action, by, is_run=True)
         job.seen, job.given = seen, given
         if once:
-            self._confirmed[once] = job.id
-        job.task = asyncio.create_task(self._run(job, self._done(job)), name=f"action {kind.name}")
+            self._confirmed[form] = job.id
+        self._begin(job, self._done)
         return job
 
     async def wait(self, job: RunningJob, seconds: float) -> None:
@@ -196,23 +197,29 @@ class Jobs:
         ended = [key for key, job in self.kept.items() if job.state != "running"]
         for key in ended[: max(0, len(self.kept) - MOST_KEPT + 1)]:
             del self.kept[key]
-        self._confirmed = {once: key for once, key in self._confirmed.items() if key in self.kept}
+        self._confirmed = {form: key for form, key in self._confirmed.items() if key in self.kept}
         job = RunningJob(secrets.token_hex(8), kind, action, by, self._clock.now_ms(), is_run)
         self.kept[job.id] = job
         return job
 
-    async def _run(self, job: RunningJob, work: Coroutine[Any, Any, JobState]) -> None:
+    def _begin(self, job: RunningJob, work: Callable[[RunningJob], Awaitable[JobState]]) -> None:
+        def ended(_: asyncio.Task[None]) -> None:
+            if job.state == "running":  # cancelled, perhaps before its first step
+                job.state = "stopped"
+            job.ended_ms = self._clock.now_ms()
+
+        job.task = asyncio.create_task(self._run(job, work), name=f"{'action' if job.is_run else 'plan'} {job.kind.name}")
+        job.task.add_done_callback(ended)
+
+    @staticmethod
+    async def _run(job: RunningJob, work: Callable[[RunningJob], Awaitable[JobState]]) -> None:
         try:
-            job.state = await work
-        except asyncio.CancelledError:
-            job.state = "stopped"
+            job.state = await work(job)
         except StreamsAppError as error:
             job.state, job.error = "failed", job.action.target.safe(str(error))
         except Exception as error:  # any error of an action is shown on its page
             logger.exception("an action failed with an unexpected error action=%s", job.kind.name)
             job.state, job.error = "failed", f"an unexpected error, see the log of the console: {type(error).__name__}"
-        finally:
-            job.ended_ms = self._clock.now_ms()
 
     @staticmethod
     async def _planned(job: RunningJob) -> JobState:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 from pathlib import Path
 
-from tests.helpers.cli.commands import Place, run
+import aiohttp
+from redis.asyncio import Redis
+
+from streams_app.clock import SystemClock
+from streams_app.console.reading.sources import Sources
+from streams_app.settings import Settings
+from tests.helpers.cli.commands import FOLD, Place, run
+from tests.helpers.console.consoles import RunningConsole
+from tests.helpers.console.forms import FormBrowser, forms_in
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.workers import WorkerProcess, get_page
+from tests.integration.console.test_console_actions import opened, state_of
 
 SERVED = re.compile(r"the console is served url=(http://[\w.:\[\]-]+)")
 
@@ -55,3 +65,23 @@ def test_taken_address_that_was_named_is_a_fault(app: Place) -> None:
 
     assert 1 == ran.code
     assert f"console.listen: {address} is in use: end the other process, or choose another port" in ran.err
+
+
+async def test_console_that_dies_in_an_action_leaves_what_a_command_leaves(app: Place, redis_client: Redis, tmp_path: Path) -> None:
+    config = app.config(extra="[console]\nallow_actions = true\n")
+    store = await opened(app, redis_client)
+    command = await asyncio.to_thread(run, "groups", "flush", "anna", "--timeout", "0.1", "--config", config)
+    left = await state_of(store)
+    await redis_client.delete(store.keys.flush)
+    with ConsoleProcess(Path(config), tmp_path) as process:
+        url = str(await wait_until(lambda: process.url, 60, "the console listens"))
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            browser = FormBrowser(RunningConsole(url, Sources(Settings.load(Path(config), {}), SystemClock()), session))
+            (form,) = forms_in((await browser.open(f"/actions/flush?fold={FOLD}&key=anna"))[1])
+            _, _, job = await browser.send(form)
+            await wait_until(lambda: redis_client.exists(store.keys.flush), 60, "the request is in Redis")
+            running = await browser.job(job)
+            process.kill()
+
+    assert (75, "running") == (command.code, running["state"]), command.text
+    assert left == await state_of(store)

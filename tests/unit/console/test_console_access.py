@@ -1,10 +1,10 @@
-"""Sessions of the console: the token, the cookie, and how often a wrong token may be tried."""
+"""Sessions of the console: the token, the cookie, and how often a wrong token may be tried; tokens of its forms."""
 
 from __future__ import annotations
 
 import pytest
 
-from streams_app.console.access import MOST_WRONG, SESSION_MS, WRONG_MS, WRONG_OF_ADDRESS, Sessions
+from streams_app.console.access import FORM_MS, MOST_WRONG, SESSION_MS, WRONG_MS, WRONG_OF_ADDRESS, Forms, Sessions
 from tests.helpers.manual_clock import ManualClock
 
 
@@ -63,3 +63,26 @@ def test_all_addresses_together_are_limited() -> None:
         sessions.failed(str(number))
 
     assert not sessions.may_attempt("another")
+
+
+def test_form_is_valid_for_its_browser_and_session_until_it_expires() -> None:
+    clock = ManualClock()
+    forms = Forms(clock)
+    browser, other = forms.new_browser(), forms.new_browser()
+    token = forms.token(browser, "session")
+    same = [forms.fault(token, browser, "session"), forms.fault(token, other, "session"), forms.fault(token, browser, "")]
+    clock.advance_ms(FORM_MS)
+    later = forms.fault(token, browser, "session")
+    clock.advance_ms(FORM_MS)
+
+    assert ["", "foreign", "foreign"] == same
+    assert ("", "expired") == (later, forms.fault(token, browser, "session"))
+    assert "foreign" == Forms(clock).fault(token, browser, "session")
+
+
+@pytest.mark.parametrize("token", ["", ".", "x", "x.y", "9999999999999999.", "9999999999999999.00", "\udcff.\udcff", "-1.\0"])
+def test_forged_token_of_a_form_is_not_valid(token: str) -> None:
+    forms = Forms(ManualClock())
+
+    assert forms.fault(token, forms.new_browser(), "") in ("missing", "foreign")
+    assert "missing" == forms.fault(forms.token("", ""), "", "")

@@ -61,3 +61,13 @@ def test_with_a_token_every_name_is_answered(tmp_path: Path) -> None:
     console = ConsoleSettings(listen="0.0.0.0:8091", token_file=path)
 
     assert ((), "secret") == (console.hosts, console.token)
+
+
+@pytest.mark.parametrize("name", ["X User", "X:User", "é", "X\nUser", "x" * 101])
+def test_user_header_that_is_no_name_is_a_fault(name: str) -> None:
+    with pytest.raises(ValidationError, match="is not the name of a header"):
+        ConsoleSettings(user_header=name)
+
+
+def test_actions_are_off_unless_they_are_allowed() -> None:
+    assert (False, True) == (ConsoleSettings().allow_actions, ConsoleSettings(allow_actions=True).allow_actions)

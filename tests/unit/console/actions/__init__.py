@@ -1,0 +1,1 @@
+"""Actions of the console, without servers."""
