@@ -20,6 +20,7 @@ from tests.helpers.console.consoles import RunningConsole, running_console, toke
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.kafka.topics import create_topics
 from tests.helpers.live.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
+from tests.helpers.waiting import wait_until
 
 PAGES = {
     "overview": "/",
@@ -92,7 +93,7 @@ async def test_pages_have_the_same_facts_without_javascript(app: Place, redis_cl
         await page.click("text=account-metrics >> nth=0")
         rows = await page.locator(".groups tbody th").all_inner_texts()
         await page.fill("#key", "anna")
-        await page.click("text=Show")
+        await page.click("form:has(#key) button")
         verdict = await page.inner_text(".says")
 
     assert {"anna", "<b>bold</b>", "k" * 400} == set(rows)
@@ -193,3 +194,19 @@ async def test_search_is_reached_by_its_keys_and_a_slash_in_a_field_is_a_charact
         await page.wait_for_url("**/group?key=anna")
 
     assert ("a/b", "search") == (typed, focused)
+
+
+async def test_read_store_is_compared_without_javascript(app: Place, redis_client: Redis, browser: Browser) -> None:
+    async with seen(app, redis_client, browser, java_script_enabled=False) as (console, tabs):
+        page = await tabs.open(console.url + PAGES["read store"])
+        await page.click("button:has-text('Compare')")
+
+        async def is_over() -> bool:
+            await page.reload()
+            return await page.locator("text=Compare again").count() == 1
+
+        await wait_until(is_over, 60, "the comparison has ended")
+        address, text = page.url, await page.inner_text("#main")
+
+    assert address.endswith("/read-stores/dashboard#comparison")
+    assert "The comparison cannot be read now." in text and "the file does not exist" in text
