@@ -23,12 +23,12 @@ pytestmark = pytest.mark.timeout(240)
 FORMER, NOW = 4 * 2**40, 2**40
 """Versions of a source with four partitions, and of the one with one partition that took its place."""
 
-ROWS = "SELECT group_key, name, CAST(value AS text), version FROM folded_values ORDER BY 1, 2"
+ROWS = "SELECT group_key, name, CAST(value AS TEXT), version FROM folded_values ORDER BY 1, 2"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.long) for name in ("postgresql", "mysql"))])
 def url(stage: Stage, request: pytest.FixtureRequest) -> str:
-    return f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    return f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
 
 
 async def reset(compared: Compared) -> None:

@@ -16,9 +16,9 @@ VALUES = "SELECT group_key, name, CAST(value AS TEXT) FROM folded_values ORDER B
 VERSIONS = "SELECT group_key, name, version FROM folded_values ORDER BY 1, 2"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.long) for name in ("postgresql", "mysql"))])
 def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
-    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     return Compared(stage, url)
 
 
