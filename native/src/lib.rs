@@ -3,6 +3,8 @@
 //! Functions that work on whole ranges release the global lock. What they cannot read, they leave to Python.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod hostile;
 mod json;
 mod pack;
 mod range;
