@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from click.testing import CliRunner
 
-from streams_app import cli
+from streams_app.cli import read_store
 from streams_app.delivery.batch import TP
+from streams_app.errors import BehindError
 from streams_app.operations import verify
 from streams_app.read_store.registry import open_store
 from tests.helpers.cli.commands import Ran, run
@@ -125,7 +127,7 @@ async def test_verify_needs_no_write_access(stage: Stage, postgresql_url: str) -
 
 @pytest.mark.parametrize("is_carried", [False, True])
 async def test_stalled_store_that_is_behind_is_reported_with_its_own_exit_code(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_carried: bool
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_carried: bool
 ) -> None:
     monkeypatch.setattr(verify, "IDLE_SECONDS", 1.0)
 
@@ -140,8 +142,10 @@ async def test_stalled_store_that_is_behind_is_reported_with_its_own_exit_code(
     await compared.send(record("b", 11), record("c", 12))
 
     async def verified(*arguments: str) -> Ran:  # in this process, so that it does not wait for 10 s
-        words = ["read-store", "verify", "--config", str(compared.config), "--wait", "0", *arguments]
-        return Ran(await asyncio.to_thread(cli.run, words), *capsys.readouterr())
+        words = ["verify", "--config", str(compared.config), "--wait", "0", *arguments]
+        ran = await asyncio.to_thread(CliRunner().invoke, read_store.command, words)
+        assert isinstance(ran.exception, BehindError), ran
+        return Ran(ran.exception.exit_code, ran.stdout, f"error: {ran.exception}")
 
     behind = await verified()
     await compared.execute("UPDATE folded_values SET value = 5")

@@ -75,7 +75,14 @@ def test_defaults_match_the_documentation(file: Path) -> None:
             "tabs_per_client": 20,
             "secret_file": None,
         },
-        "console": {"listen": "127.0.0.1:8091", "workers": (), "token_file": None, "hide_values": False, "public_url": ""},
+        "console": {
+            "listen": "127.0.0.1:8091",
+            "workers": (),
+            "hubs": (),
+            "token_file": None,
+            "hide_values": False,
+            "public_url": "",
+        },
     } == loaded
     assert ("localhost:9092", "PLAINTEXT", timedelta(seconds=10), 4, 1) == tuple(
         kafka[key] for key in ("bootstrap_servers", "security_protocol", "session_timeout", "partitions", "replication_factor")
