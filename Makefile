@@ -59,6 +59,10 @@ docs: install ## writes the tables of docs/, and the picture of the rooms
 site: install ## builds the documentation as web pages, in build/site
 	@$(BIN)/python -m tests.checkout.site $(ARGS)
 
+# make screenshots ARGS=FOLDER writes many more, of all pages and also at 360 px, into a folder
+screenshots: install ## runs the demo, and writes pictures of the console into docs/pictures; needs Chromium
+	@$(BIN)/python -m tests.checkout.screenshots $(ARGS)
+
 # needs Rust (cargo); `worker.native = "off"` in the settings leaves it unused
 native: install ## builds the native core, and installs it into .venv
 	@cargo --version >/dev/null 2>&1 || { echo "Rust is needed to build the native core: https://rustup.rs"; exit 1; }

@@ -29,7 +29,7 @@ from streams_app.console.reading.asking import Asked, PageError
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources
 from streams_app.fold import Fold
-from streams_app.formatting import shown
+from streams_app.formatting import escaped, shown
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.newest_records import record_at
 from streams_app.reasons import ADVICE, REASONS, Reason
@@ -166,7 +166,7 @@ def text_of(rejected: ListedDeadLetter, settings: Settings, topics: set[str]) ->
         shown(rejected.source[:MOST_CHARACTERS]),
         topic_path(source_topic) if source_topic in topics else "",
         int(failed_at) if failed_at.isdecimal() and len(failed_at) < len(str(1 << 53)) else rejected.timestamp_ms,
-        shown(headers.get("attempts", "")), shown(headers.get("exception", "")),
+        escaped(headers.get("attempts", "")), escaped(headers.get("exception", "")),
         "" if hidden.is_on else headers.get("trace", "")[:TRACE],
         None if rejected.key is None else hidden.key(shown(rejected.key.decode("utf-8", "backslashreplace"))),
         kind, value, lines, ".".join(map(str, path)), is_absent, len(rejected.value or b""), is_cut,
@@ -204,7 +204,7 @@ def failing_path(reason: str, detail: str, fold: Fold | None) -> tuple[str | int
     if fold is None:
         return ()
     if reason in _OF_GROUPS and not callable(fold.group_key):
-        named = [name for name in fold.group_fields if detail.startswith(f"{name} ")]
+        named = [name for name in fold.group_fields if detail.startswith((f"{name!r} ", f"{name} "))]
         return tuple(max(named, key=len).split(".")) if named else ()
     if reason in _OF_NAMES and not callable(fold.changed):
         name = next(iter(_QUOTED.findall(detail)), None)

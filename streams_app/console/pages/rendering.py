@@ -224,6 +224,11 @@ def countdown(until_ms: int, now_ms: int) -> Markup:
     return Markup('<span class="countdown" data-until="{}">{}</span>').format(until_ms, span(left) if left > 0 else "now")
 
 
+def part_of(at_ms: int, from_ms: int, to_ms: int) -> str:
+    """Return the position of a moment in a range, as a number from 1.5 to 98.5 of 100, so that a mark at an end is whole."""
+    return f"{1.5 + 97 * (at_ms - from_ms) / max(1, to_ms - from_ms):.2f}"
+
+
 @cache
 def static_file(name: str) -> bytes:
     """Return a file that is served to browsers."""
@@ -279,6 +284,7 @@ def environment() -> jinja2.Environment:
         line_path=line_path,
         area_path=area_path,
         bars_path=bars_path,
+        part_of=part_of,
         curve=curve,
     )
     return found

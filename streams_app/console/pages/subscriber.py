@@ -18,6 +18,8 @@ from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources
+from streams_app.formatting import counted, shown
+from streams_app.operations.event_facts import EventState, FoldedEventState
 from streams_app.operations.event_text import event_sentences
 from streams_app.operations.explain_event import SearchScope, explain_event
 
@@ -42,10 +44,34 @@ class EventParagraph(msgspec.Struct, frozen=True):
     facts: list[EventFact]
 
 
+class EventMoment(msgspec.Struct, frozen=True):
+    """Something that has happened to an event, or will.
+
+    Attributes:
+        is_latest: Whether it happens at this time at the latest.
+    """
+
+    at_ms: int
+    what: str
+    kind: Literal["written", "rejected", "now", "due", "limit"]
+    is_latest: bool = False
+
+
+class EventLine(msgspec.Struct, frozen=True):
+    """The moments of an event in their order, for a time line."""
+
+    event: str
+    moments: list[EventMoment]
+    from_ms: int
+    to_ms: int
+    now_ms: int
+
+
 class EventAnswer(msgspec.Struct, frozen=True, tag="found"):
-    """What became of the event that was asked for."""
+    """What became of the event that was asked for; ``lines`` has a time line of each event that is in the log."""
 
     paragraphs: list[EventParagraph]
+    lines: list[EventLine]
 
 
 class SubscriberPage(msgspec.Struct, frozen=True):
@@ -120,7 +146,10 @@ async def answer_of(sources: Sources, declarations: Declarations, name: str, whi
             [
                 EventParagraph(verdict, [EventFact(label, text) for label, text in facts.items() if text])
                 for verdict, facts in event_sentences(found)
-            ]
+            ],
+            []
+            if isinstance(found, FoldedEventState)
+            else [line_of(event, found.at_ms) for event in found.events if event.timestamp_ms],
         )
 
     return await sources.redis_part("the event", ("event", name, which), explained)
@@ -170,3 +199,24 @@ def _chart(
 
 def _rates(history: History, name: str, now_ms: int, of: dict[str, str], window: Window) -> list[float | None]:
     return list(history.rate(name, now_ms, of, slots=window.slots, step=window.step))
+
+
+def line_of(event: EventState, now_ms: int) -> EventLine:
+    """Return the time line of an event: when it was written, its dead letters, now, its next attempt, and when it is rejected."""
+    moments = [EventMoment(event.timestamp_ms, "written", "written")]
+    for one in event.dead_letters:
+        attempts = "" if one.attempts is None else f" after {counted(one.attempts, 'attempt')}"
+        what = "finished after all" if one.is_late else f"dead letter{attempts}: {shown(one.reason)}"
+        moments.append(EventMoment(one.at_ms, what + (", replayed since" if one.is_replayed else ""), "rejected"))
+    tried = event.attempts
+    begun = f", {counted(tried.attempts, 'attempt')} so far" if tried is not None else ""
+    moments.append(EventMoment(now_ms, f"now: {event.verdict}{begun}", "now"))
+    if tried is not None and tried.due_ms is not None:
+        moments.append(EventMoment(max(now_ms, tried.due_ms), f"attempt {tried.attempts + 1} is due", "due"))
+    if tried is not None and tried.rejected_in_ms is not None:
+        what = f"dead letter, if all {tried.max_attempts} attempts fail"
+        moments.append(EventMoment(now_ms + tried.rejected_in_ms, what, "limit", is_latest=True))
+    moments.sort(key=lambda one: one.at_ms)
+    first_ms, last_ms = moments[0].at_ms, moments[-1].at_ms
+    name = shown(event.id) if event.id else f"{event.topic}:{event.partition}:{event.offset}"
+    return EventLine(name, moments, first_ms, max(last_ms, first_ms + 1_000), now_ms)

@@ -24,6 +24,7 @@ FOLD = Fold(
     ("reason", "detail", "path"),
     [
         ("no-group", "account.id is missing or null, not a string, a number or a boolean", ("account", "id")),
+        ("no-group", "'day' is an integer beyond 2^53", ("day",)),
         ("no-group", "the record has no key", ()),
         ("no-changed", "'metrics' is missing or null, not an object, an array or a string", ("metrics",)),
         ("no-changed", "an item of 'metrics' is not a string", ("metrics",)),
