@@ -55,8 +55,8 @@ def test_charts_are_of_this_subscriber_and_all_workers() -> None:
 def test_time_line_of_an_event_has_its_past_now_and_its_next_attempt() -> None:
     dead_letters = (EventDeadLetter("interrupted", NOW - 5_000, 1, "", is_late=False, is_replayed=True),)
     attempts = EventAttempts(2, 0, False, False, NOW + 3_000, 60_000, 5)
-    place = ("t", 0, 7, "id\u202e", "", NOW - 9_000, 0, 8, 8)
-    event = EventState("retrying", *place, None, "neither", attempts, "", dead_letters, False)
+    position = ("t", 0, 7, "id\u202e", "", NOW - 9_000, 0, 8, 8)
+    event = EventState("retrying", *position, None, "neither", attempts, "", dead_letters, False)
 
     found = line_of(event, NOW)
 
