@@ -1,0 +1,11 @@
+module consumer
+
+go 1.21
+
+require github.com/twmb/franz-go v1.17.1
+
+require (
+	github.com/klauspost/compress v1.17.8 // indirect
+	github.com/pierrec/lz4/v4 v4.1.21 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.8.0 // indirect
+)
