@@ -81,6 +81,8 @@ def test_defaults_match_the_documentation(file: Path) -> None:
             "hubs": (),
             "token_file": None,
             "hide_values": False,
+            "allow_actions": False,
+            "user_header": "",
             "public_url": "",
         },
     } == loaded
