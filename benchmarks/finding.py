@@ -57,7 +57,7 @@ async def until_folded(worker: Worker, events: int) -> None:
 
 def micros(seconds: float, count: int) -> float:
     """Return microseconds per event."""
-    return round(seconds * 1_000_000 / count, 2)
+    return round(seconds * 1_000_000 / max(1, count), 2)
 
 
 def scripts(calls: dict[str, int]) -> int:
