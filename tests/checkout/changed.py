@@ -43,7 +43,7 @@ KINDS = frozenset(
 )
 """Rooms of one kind of component, or of commands: tests in the folders of others do not depend on them."""
 RUNS_PROGRAM = "tests.helpers.worker.fork_server"
-ASSEMBLED = frozenset({RUNS_PROGRAM, "tests.conftest", "tests.integration.conftest"})
+ASSEMBLED = frozenset({RUNS_PROGRAM, "streams_app.cli", "tests.conftest", "tests.integration.conftest"})
 """Modules that import something of each room. A test that imports one of them uses only a part of that."""
 OF_PROGRAM, FARTHEST = 3, 9
 """Distance of a test that runs the program from a change of it, and of all tests from a file that is no source."""
