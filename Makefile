@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test nightly lint docs site native bench bench-journal bench-live chaos clean
+.PHONY: install help demo check hook test nightly lint docs site native bench bench-console bench-journal bench-live chaos clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -71,6 +71,10 @@ native: install ## builds the native core, and installs it into .venv
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+# make bench-console ARGS="--kafka apache --redis redis --scale 0.2"
+bench-console: install ## what pages of the console take with many open groups and dead letters, beside goals and the commands
+	@$(BIN)/python -m benchmarks.console $(ARGS)
 
 # make bench-journal ARGS="--kafka apache --redis redis --scale 0.2"; the Redis is emptied, as with bench-live
 bench-journal: install ## what a journal takes of Redis, and how fast it is, beside goals, a plain stream a key and a stream a key and day

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from benchmarks.__main__ import main as bench
+from benchmarks.console import main as bench_console
 from benchmarks.journal import main as bench_journal
 from benchmarks.live import main as bench_live
 from streams_app.cli import group
@@ -21,6 +22,7 @@ from tests.checkout.pages import PAGES, ROOT, fenced, name_of, without_blocks
 COMMANDS_OF_TARGETS = {
     "demo": demo,
     "bench": bench,
+    "bench-console": bench_console,
     "bench-journal": bench_journal,
     "bench-live": bench_live,
     "chaos": chaos,
