@@ -60,6 +60,8 @@ class Application:
     partitions: int
     groups: int
     dead_letters: int
+    turns: int
+    seconds: float
 
     @property
     def size(self) -> str:
@@ -103,6 +105,7 @@ async def application(servers: Servers, folder: Path, scale: float) -> AsyncIter
     """Yield an application whose worker has folded everything; remove its state at the end."""
     folds, partitions = max(2, round(FOLDS * scale)), max(2, round(PARTITIONS * scale))
     groups, dead = max(1, round(GROUPS * scale / folds)), round(DEAD_LETTERS * scale)
+    turns, seconds = max(1, round(TURNS * scale)), max(1.0, SECONDS * scale)
     config, app_id, topic = configured(servers, folder, folds, partitions)
     admin = AIOKafkaAdminClient(bootstrap_servers=servers.bootstrap)
     await admin.start()
@@ -125,7 +128,7 @@ async def application(servers: Servers, folder: Path, scale: float) -> AsyncIter
                     return sum(counts) >= groups * folds
 
             await wait_until(is_folded, 600, "every group is open")
-            yield Application(config, app_id, topic, worker, folds, partitions, groups * folds, dead)
+            yield Application(config, app_id, topic, worker, folds, partitions, groups * folds, dead, turns, seconds)
     finally:
         await admin.close()
         servers.forget(app_id)
@@ -162,7 +165,7 @@ async def page_rows(app: Application, url: str) -> list[Row]:
     async with aiohttp.ClientSession() as session:
         for name, (path, goal, command) in pages.items():
             times = []
-            for _ in range(TURNS):
+            for _ in range(app.turns):
                 await asyncio.sleep(SHARED_SECONDS)
                 begin = time.monotonic()
                 async with session.get(url + path) as reply:
@@ -171,7 +174,7 @@ async def page_rows(app: Application, url: str) -> list[Row]:
                     await reply.read()
                     assert reply.status == 200, f"{path}: status {reply.status}"
                 times.append((first_ms, (time.monotonic() - begin) * 1_000))
-            first_ms, whole_ms = (sorted(column)[TURNS // 2] for column in zip(*times, strict=True))
+            first_ms, whole_ms = (sorted(column)[app.turns // 2] for column in zip(*times, strict=True))
             beside = f"whole page {whole_ms:.0f} ms, first time {times[0][0]:.0f} ms"
             if command is not None:
                 took_ms = await command_ms(app, command)
@@ -196,20 +199,20 @@ async def browsers_row(servers: Servers, app: Application, console: ConsoleProce
     """Measure the CPU of Redis while browsers have the overview open, without what the worker and the history take."""
     pids = {"redis": servers.redis_pid, "console": console.pid, "worker": app.worker.pid}
     idle = CpuWatch(pids)
-    await asyncio.sleep(SECONDS)
+    await asyncio.sleep(app.seconds)
     before = idle.used()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         replies = [await session.get(f"{url}/", headers=STREAM) for _ in range(BROWSERS)]
         faults = sum(reply.status != 200 for reply in replies)
         reading = [asyncio.create_task(_read_all(reply)) for reply in replies]
         busy = CpuWatch(pids)
-        await asyncio.sleep(SECONDS)
+        await asyncio.sleep(app.seconds)
         after = busy.used()
         for task in reading:
             task.cancel()
         received = sum(await asyncio.gather(*reading))
-    share = {name: (after[name] - before[name]) / SECONDS for name in after if name in before}
-    beside = f"the console takes {share.get('console', 0):.1%} more, {received / SECONDS:.0f} updates/s; {app.size}"
+    share = {name: (after[name] - before[name]) / app.seconds for name in after if name in before}
+    beside = f"the console takes {share.get('console', 0):.1%} more, {received / app.seconds:.0f} updates/s; {app.size}"
     fault = f"{faults} streams were rejected" if faults else "" if "redis" in share else "Redis was not started here"
     return Row(f"Redis, with {BROWSERS} browsers on the overview", share.get("redis", 0.0), REDIS_SHARE, "%", beside, fault)
 

@@ -50,6 +50,8 @@ FOLDS: Final[dict[str, dict[str, Any]]] = {
     "by-event": NAMES | {"quiet_period": {"field": "wait", "default": "15m", "at_most": "1h"}},
     "by-event-sum": NAMES | {"quiet_period": {"field": "wait", "default": "15m", "at_most": "1h"}, "keep": {"likes": "sum"}},
     "sessions": NAMES | {"backlog": "sessions", "start": "latest", "tombstones": "ignore"},
+    "means": NAMES | {"keep": {"likes": "mean", "*": "first"}},
+    "only": NAMES | {"only": {"status": ["open", "new"]}},
     "fields": NAMES | {"group_key": ["a.b", "c"]},
     "record-key": NAMES | {"group_key": "@key"},
     "functions": {"group_key": str, "group_as": "who", "changed": list, "changed_as": "what", "decode": str, "source_filter": bool},
@@ -89,7 +91,7 @@ OF_ALL: Final[dict[str, list[list[str]]]] = {
 EVENT: Final = b'{"account_id":"anna","metrics":{"likes":1},"status":"open","wait":"1m"}'
 """An event in the source topic; folds of other formats reject it."""
 
-RUNNING: Final = {"worker", "demo", "live serve", "console"}
+RUNNING: Final = {"worker", "demo", "live serve", "console", "servers"}
 """Commands that run until a signal ends them; they have tests of their own."""
 
 ENDS: Final = {0, 1, 3, 75}

@@ -18,6 +18,7 @@ from streams_app.errors import TryAgainError
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.sync.store_sync import StoreSync
 from tests.helpers.kafka.records import Raw
+from tests.helpers.read_store.mysql import Mysql
 from tests.helpers.read_store.stores import P0, Postgres, SqlHarness, Sqlite, StoreHarness
 from tests.integration.conftest import CELLS, OTHERS
 from tests.integration.read_store.sync.test_folded_records import folded, sync_of
@@ -37,6 +38,8 @@ async def slow_down(harness: SqlHarness) -> None:
         await harness.run(f"INSERT INTO busy VALUES {', '.join(['(0)'] * 90)}")
         count = "SELECT count(*) FROM busy a, busy b, busy c WHERE a.value + b.value + c.value > 9"
         await harness.run(f"CREATE TRIGGER slow BEFORE INSERT ON cells BEGIN {count}; END")
+    elif isinstance(harness, Mysql):
+        await harness.run(f"CREATE TRIGGER slow BEFORE INSERT ON cells FOR EACH ROW DO SLEEP({CELL_SECONDS})")
     else:
         assert isinstance(harness, Postgres)
         async with harness.connected() as connection:
