@@ -58,7 +58,7 @@ async def reset_effect(settings: Settings, declared: ReadStoreSettings, fold: st
 
     Args:
         fold: Name of the fold, declared or not.
-        consumer: Consumer that has joined no group; its assignment is replaced.
+        consumer: Consumer that subscribes to no topic; it is assigned the partitions of the output topic.
     """
     store = open_store(declared)
     try:
@@ -117,7 +117,8 @@ async def _log_bounds_of(
     if topic not in await consumer.topics():
         return {}
     tps = [TopicPartition(topic, number) for number in sorted(await known_partitions(consumer, topic))]
-    consumer.assign(tps)
+    if consumer.assignment() != set(tps):  # in a group, aiokafka may fail if an assignment is replaced soon after it was made
+        consumer.assign(tps)
     ends, begins = await stable_ends(consumer, tps), await consumer.beginning_offsets(tps)
     return {tp: (begins[tp], ends[tp]) for tp in tps}
 
@@ -140,7 +141,6 @@ async def _sync(
         return
     sync = StoreSync(settings, declared, Metrics(settings), SystemClock())
     stands = {tp: one.stored for tp, one in unread.items()}
-    consumer.assign(list(unread))
     for tp, one in unread.items():
         consumer.seek(tp, one.begin)
     try:
