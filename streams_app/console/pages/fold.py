@@ -193,8 +193,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     settings = sources.settings
     fold = settings.fold(asked.named("fold", [fold.name for fold in settings.folds], "fold"))
     sort, page = asked.choice("sort", SORTS, "quiet"), asked.number("page", 1, 1, MOST_PAGES)
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     now_ms = sources.clock.now_ms()
     answering = [worker for worker in states if not worker.fault]
     rate = sources.history.rate_now("events_folded_total", now_ms, {"fold": fold.name})
@@ -212,7 +211,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     return FoldPage(
         fold.name, link, state, word, problems, list(definition_of(fold)), charts, window, partitions, groups,
         SORTS, {one: f"{link}?{urlencode({'sort': one})}#groups" for one in SORTS}, f"{link}/group",
-        [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms), now_ms,
+        missing, sources.history.since_ms(now_ms), now_ms,
         offered(settings, ("flush-all", "Flush all groups…", {"fold": fold.name})),
     )  # fmt: skip
 

@@ -214,8 +214,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     journal = known[asked.named("journal", known, "journal")]
     hidden, now_ms = Hidden(sources.settings), sources.clock.now_ms()
     question = _question(asked, now_ms, may_ask=not hidden.is_on)
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     samples = [worker.samples for worker in states if not worker.fault]
     rate = sources.history.rate_now("journal_entries_total", now_ms, {"journal": journal.name})
     state, word = by_lag(most(samples, "journal_lag_records", journal=journal.name), rate, "current")
@@ -230,7 +229,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         journal.name, path, state, word, problems, list(definition_of(journal)),
         list(charts_of_journal(journal.name, sources.history, samples, now_ms)), contents, not hidden.is_on, question.key,
         question.is_unkeyed, question.begin, question.fold_id, entries, question.link(journal), question.command(journal),
-        [workers] if isinstance(workers, Missing) else [], now_ms,
+        missing, now_ms,
     )  # fmt: skip
 
 

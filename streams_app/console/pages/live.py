@@ -158,8 +158,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     view = known[asked.named("view", known, "live view")]
     hidden, now_ms = Hidden(sources.settings), sources.clock.now_ms()
     page = "" if hidden.is_on else asked.text("page")
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     samples = [worker.samples for worker in states if not worker.fault]
     rate = sources.history.rate_now("live_events_total", now_ms, {"view": view.name})
     path = view_path(view.name)
@@ -175,7 +174,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         list(charts_of_view(view, sources.history, samples, now_ms)), contents, not hidden.is_on, page, shown_page,
         f"streams-app live show {shlex.quote(escaped(page or 'PAGE'))} --view {view.name}",
         hubs if isinstance(hubs, Missing) else [hub_row(hub, view.name) for hub in hubs], bool(sources.settings.console.hubs),
-        [workers] if isinstance(workers, Missing) else [], now_ms,
+        missing, now_ms,
     )  # fmt: skip
 
 

@@ -98,9 +98,7 @@ def html(model: Overview) -> str:
 
 async def collect(sources: Sources, declarations: Declarations) -> Overview:
     """Collect the page from the workers and the history."""
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    missing = [workers] if isinstance(workers, Missing) else []
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     if declarations.fault is not None:
         missing.append(Missing("the subscribers", str(declarations.fault), sources.started_ms))
     return overview_of(declarations, states, sources.history, sources.clock.now_ms(), missing)

@@ -181,8 +181,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     known = {one.name: one for one in settings.read_stores}
     store = known[asked.named("store", known, "read store")]
     hidden, now_ms = Hidden(settings), sources.clock.now_ms()
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     samples = [worker.samples for worker in states if not worker.fault]
     rate = sources.history.rate_now("read_store_writes_total", now_ms, {"store": store.name})
     state, word = store_state(store.name, samples, rate)
@@ -198,7 +197,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         list(charts_of_store(store.name, sources.history, now_ms)), last_batch_ms(store.name, sources.history, now_ms),
         checkpoints if isinstance(checkpoints, Missing) else table_of(checkpoints, {} if isinstance(ends, Missing) else ends),
         ends if isinstance(ends, Missing) else None, None if result is None else comparison_of(store.name, result, hidden),
-        sources.comparisons.progress, KINDS, [workers] if isinstance(workers, Missing) else [], sources.history.since_ms(now_ms),
+        sources.comparisons.progress, KINDS, missing, sources.history.since_ms(now_ms),
         now_ms, offered(settings, ("repair", "Repair…", {"store": store.name})),
     )  # fmt: skip
 

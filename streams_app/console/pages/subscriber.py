@@ -108,8 +108,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     one = known[asked.named("subscriber", known, "subscriber")]
     name, may_ask = one.subscriber.name, not sources.settings.console.hide_values
     which = asked.text("event") if may_ask else ""
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     now_ms = sources.clock.now_ms()
     samples = [worker.samples for worker in states if not worker.fault]
     rate = sources.history.rate_now("subscriber_finished_total", now_ms, {"subscriber": name})
@@ -126,7 +125,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     return SubscriberPage(
         name, subscriber_path(name), state, word, problems, definition,
         list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
-        [workers] if isinstance(workers, Missing) else [], now_ms,
+        missing, now_ms,
         offered(sources.settings, ("reset", "Reset…", {"subscriber": name})),
     )  # fmt: skip
 

@@ -130,15 +130,13 @@ def html(model: WorkersPage) -> str:
 
 async def collect(sources: Sources, declarations: Declarations, _: Asked) -> WorkersPage:
     """Collect the page from the workers and the history."""
-    workers = await sources.part("the workers", "workers-part", sources.workers)
-    states = () if isinstance(workers, Missing) else workers
+    states, missing = await sources.workers_part()
     now_ms = sources.clock.now_ms()
     problems = [
         one
         for one in problems_of(declarations, states, sources.history, now_ms)
         if one.link == "/workers" or one.alert == "NoWorker"
     ]
-    missing = [workers] if isinstance(workers, Missing) else []
     return page_of(states, sources.history, now_ms, problems, missing)
 
 

@@ -197,6 +197,11 @@ class Sources:
         """Return all workers that the settings name, whether they answer or not."""
         return await self.shared.get("workers", self._workers)
 
+    async def workers_part(self) -> tuple[tuple[WorkerState, ...], list[Missing]]:
+        """Return all workers as a part of a page; if they cannot be asked, return none, and why."""
+        found = await self.part("the workers", "workers-part", self.workers)
+        return ((), [found]) if isinstance(found, Missing) else (found, [])
+
     async def hubs(self) -> tuple[WorkerState, ...]:
         """Return all live view servers that the settings name, whether they answer or not."""
         return await self.shared.get("hubs", self._hubs)

@@ -119,6 +119,7 @@ class MysqlConnection:
         try:
             yield
         except Exception:
+            # Any error of the body; the caller may repeat it on this connection. If it is cancelled, the pool drops the connection.
             if self._raw.connected:
                 await self._raw.rollback()
             raise
