@@ -31,7 +31,7 @@ import redis.asyncio
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
 from streams_app.health.status import Status
-from tests.checkout.choice import Candidate, Reached, chosen, limits_of
+from tests.checkout.choice import Candidate, Reached, chosen, fault_of, limits_of
 from tests.checkout.imports import ROOT
 from tests.helpers.read_store.mysql import execute_mysql
 from tests.helpers.waiting import wait_until_sync
@@ -116,7 +116,11 @@ hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    # Rejected here, because a wrong one ends the processes of xdist while they collect, and xdist does not show why.
+    for option, words in (("-k", config.option.keyword), ("-m", config.option.markexpr)):
+        if fault := fault_of(option, words):
+            raise pytest.UsageError(fault)
     is_ci = os.environ.get("CI") == "true"
     hypothesis.settings.load_profile(os.environ.get("STREAMS_APP_TEST_EXAMPLES") or ("thorough" if is_ci else "quick"))
     if KAFKA_CHOICE not in ("embedded", "apache") and ":" not in KAFKA_CHOICE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.checkout.changed import DOCS, UNIT, distances_of_tests, reached_tests
-from tests.checkout.choice import Candidate, Reached, chosen, limits_of
+from tests.checkout.choice import Candidate, Reached, chosen, fault_of, limits_of
 from tests.checkout.imports import ROOT
 
 
@@ -110,3 +110,14 @@ def test_limit_of_an_unknown_kind_is_rejected() -> None:
     assert {"long": 60, "simulation": 40} == limits_of("long=60 simulation=40")
     with pytest.raises(ValueError, match="no kind of tests: lnog"):
         limits_of("lnog=60")
+
+
+@pytest.mark.parametrize("words", ["", "no and chain and rule", "not long", "test_x[a-b] or (c and not d)"])
+def test_selection_that_pytest_understands_has_no_fault(words: str) -> None:
+    assert not fault_of("-k", words)
+
+
+@pytest.mark.parametrize("words", ["no chain rule", "not", "a segment's form"])
+def test_selection_that_pytest_rejects_is_reported_with_advice(words: str) -> None:
+    assert fault_of("-k", words).startswith(f"-k {words!r} at column")
+    assert fault_of("-k", words).endswith("join the words of a name by `and`")

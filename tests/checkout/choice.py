@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Self
 from zlib import crc32
 
+from _pytest.mark.expression import Expression
+
 KINDS = ("short", "long", "simulation")
 
 
@@ -62,6 +64,15 @@ def limits_of(text: str) -> dict[str, int]:
     if unknown := found.keys() - set(KINDS):
         raise ValueError(f"no kind of tests: {', '.join(sorted(unknown))}; kinds are {', '.join(KINDS)}")
     return found
+
+
+def fault_of(option: str, words: str) -> str:
+    """Return what is wrong with the value of ``-k`` or ``-m``; "" if nothing is."""
+    try:
+        Expression.compile(words)
+    except SyntaxError as error:
+        return f"{option} {words!r} at column {error.offset}: {error.msg}; join the words of a name by `and`"
+    return ""
 
 
 def chosen(tests: Iterable[Candidate], limits: Mapping[str, int], reached: Reached) -> set[str]:
