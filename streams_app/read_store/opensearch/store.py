@@ -308,7 +308,16 @@ class OpenSearchStore:
         return hits
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
+        found: list[CellChange] = []
+        too_deep: dict[Cell, str] = {}
+        for change in changes:
+            try:
+                found.append(replace(change, value=_value(json.loads(value_json(change.value)))))
+            except RecursionError:
+                too_deep[change.cell] = "the value is nested more deeply than Python's parser of JSON reads it"
+        if too_deep:
+            raise NotStorableError(too_deep)
+        return found
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         if is_trial:

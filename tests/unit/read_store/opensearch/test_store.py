@@ -10,6 +10,8 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.core.store import NotStorableError
+from streams_app.read_store.core.values import JsonText
 from streams_app.read_store.opensearch.connection import Fault, parts
 from streams_app.read_store.opensearch.documents import Shape, document_id, is_field
 from streams_app.read_store.registry import open_store
@@ -45,6 +47,14 @@ def test_integer_python_cannot_format_is_rejected() -> None:
     reason = open_store(settings()).rejection(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
 
     assert "the value is an integer of more than 4000 digits" == reason
+
+
+async def test_value_nested_too_deeply_for_the_parser_is_not_storable() -> None:
+    deep, usual = Cell("f", "a", "likes"), Cell("f", "b", "likes")
+    with pytest.raises(NotStorableError, match="nested more deeply") as caught:
+        await open_store(settings()).as_stored([CellChange(deep, 1, JsonText("[" * 1020 + "]" * 1020)), CellChange(usual, 1, 1)])
+
+    assert {deep} == caught.value.cells.keys()
 
 
 @pytest.mark.parametrize("table", ["Values", "_values"])
