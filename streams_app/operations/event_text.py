@@ -56,10 +56,10 @@ def event_sentences(found: EventExplanation | FoldedEventState) -> list[tuple[st
 def _of_event(found: EventExplanation) -> list[tuple[str, dict[str, str]]]:
     (event,) = found.events
     lines = {
-        "mark": _committed_text(event, found.group),
-        "note": _metadata_text(event),
+        "commit": _committed_text(event, found.group),
+        "offsets": _metadata_text(event),
         "redis": _redis(event, found.at_ms),
-        "letter": _dead_letters(event.dead_letters, found.dead_letter_topic) + _last_attempt(event),
+        "dead": _dead_letters(event.dead_letters, found.dead_letter_topic) + _last_attempt(event),
         "lag": f"{_lag(event)}; {worker_text(found.worker, found.idempotent)}",
     }
     return [(f"{_name(event)} of subscriber {found.subscriber} {event_verdict_text(event, found.at_ms)}.", lines)]
@@ -69,8 +69,8 @@ def _of_nothing(found: EventExplanation) -> list[tuple[str, dict[str, str]]]:
     name = found.subscriber
     lines = {
         "search": "; ".join(map(_search_text, found.searched)),
-        "letter": _dead_letters((), found.dead_letter_topic),
-        "look": f"further back with --since 24h, or by its place: streams-app events explain {name} {found.topic}:PARTITION:OFFSET",
+        "dead": _dead_letters((), found.dead_letter_topic),
+        "try": f"further back with --since 24h, or by its place: streams-app events explain {name} {found.topic}:PARTITION:OFFSET",
         "lag": worker_text(found.worker, found.idempotent),
     }
     verdict = f"No unfinished event of subscriber {name} has the id or key {shown(found.asked)}: it is finished, or never came."
@@ -87,7 +87,7 @@ def _of_key(found: EventExplanation) -> list[tuple[str, dict[str, str]]]:
     verdict = f"No event of subscriber {name} has the id {shown(found.asked)}, but it is a record key. {newest}:"
     lines = {
         "search": "; ".join(map(_search_text, found.searched)),
-        "look": f"at one of them: streams-app events explain {name} {_position(events[0])}",
+        "try": f"at one of them: streams-app events explain {name} {_position(events[0])}",
         "lag": worker_text(found.worker, found.idempotent),
     }
     verdicts: list[tuple[str, dict[str, str]]] = [

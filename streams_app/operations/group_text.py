@@ -37,7 +37,7 @@ def _of_state(explanation: GroupExplanation, state: GroupState) -> tuple[str, di
         "dropped": "" if state.last_drop is None else dropped_text(state.last_drop),
         "outbox": _outbox(state, explanation.output),
         "read": _read(state.reading),
-        "again": reopening_text(explanation.reopening),
+        "reopens": reopening_text(explanation.reopening),
         "journal": explanation.journal,
     }
 
@@ -53,7 +53,7 @@ def _none(explanation: GroupExplanation) -> tuple[str, dict[str, str]]:
         "outbox": "none of its records waits to be sent",
         "try": f"search its events in {explanation.source} (are they keyed by the group?) and in {explanation.dead_letters}, and "
         "see streams_app_lag_events: they may not have been folded yet",
-        "again": reopening_text(explanation.reopening),
+        "reopens": reopening_text(explanation.reopening),
         "journal": explanation.journal,
     }
 

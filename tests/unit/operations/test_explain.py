@@ -88,7 +88,7 @@ a of fold f is open, and due in 14 min if no event arrives.
   read    s-2 is read to its end (offset 41, lag 0), last claimed by host pid 7;
           its clock, which all times above refer to, is at 2023-11-14 22:13:20Z,
           equal to the wall clock
-  again   not known: nobody asked"""
+  reopens not known: nobody asked"""
 
     assert expected == text_of(max_events=10)
 
@@ -132,7 +132,9 @@ def test_group_only_in_the_outbox_has_a_verdict_and_five_lines_too() -> None:
     lines = explained(fold, state_of(found, fold, META, (42, 42), NOW)).splitlines()
 
     assert "a of fold f is closed, but the broker has not acknowledged its record yet." == lines[0]
-    assert ["events", "due", "outbox", "read", "again"] == [line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)]
+    assert ["events", "due", "outbox", "read", "reopens"] == [
+        line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)
+    ]
     assert "  outbox  1 record of the group, not acknowledged yet by the broker in o" == lines[3]
 
 

@@ -123,7 +123,7 @@ def dead_letter(reason: str) -> ListedDeadLetter:
     ],
 )
 def test_verdict_uses_the_most_reliable_evidence(event: EventFacts, expected: str, ship: Subscription) -> None:
-    verdict = " ".join(text_of(ship, event).partition("\n  mark")[0].split())
+    verdict = " ".join(text_of(ship, event).partition("\n  commit")[0].split())
 
     assert expected in verdict
     assert verdict.startswith("Event ")
@@ -155,10 +155,10 @@ def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
     _, *lines = text_of(ship, event).splitlines()
 
     assert [
-        "  mark    group shop.ship has committed 10 for orders-0: events below it are finished, this is not",
-        "  note    8 offsets above the committed offset finished, 1 begun; this one is begun. It is as old as the last commit",
+        "  commit  group shop.ship has committed 10 for orders-0: events below it are finished, this is not",
+        "  offsets 8 offsets above the committed offset finished, 1 begun; this one is begun. It is as old as the last commit",
         "  redis   2 attempts made; the next one is due in 5.0 s (2023-11-14 22:13:25Z); 1 death of its process may be its doing",
-        f"  letter  in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",
+        f"  dead    in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",
         "  lag     the log ends at 100, 90 offsets above the committed offset; no worker was asked, as http.port is 0",
     ] == [line.rstrip() for line in lines]
 
@@ -178,13 +178,13 @@ def test_time_of_the_dead_letter_of_a_failing_event_is_shown(ship: Subscription,
     with_defaults = replace(ship, subscriber=replace(ship.subscriber, retry=Retries()))
     lines = text_of(with_defaults, found(kept=kept)).splitlines()
 
-    assert f"  letter  none of it in {ship.dead_letters}{expected}" in [line.rstrip() for line in lines]
+    assert f"  dead    none of it in {ship.dead_letters}{expected}" in [line.rstrip() for line in lines]
 
 
 def test_commit_metadata_is_not_applied_to_an_offset_missing_from_the_log(ship: Subscription) -> None:
     lines = [line.rstrip() for line in text_of(ship, found(100, event_id="")).splitlines()]
 
-    assert "  note    8 offsets above the committed offset finished, 1 begun" in lines
+    assert "  offsets 8 offsets above the committed offset finished, 1 begun" in lines
 
 
 def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subscription) -> None:
@@ -211,7 +211,7 @@ def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
 ) -> None:
     text = " ".join(text_of(ship, found(kept=kept)).split())
 
-    assert f" redis {expected} letter " in text
+    assert f" redis {expected} dead " in text
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_unsuccessful_search_reports_what_was_searched(
 ) -> None:
     text = text_of(ship, asked="e7", searched=searched)
 
-    assert " ".join(text.split()).startswith(f"{verdict} search {searched_text} letter none of it in ")
+    assert " ".join(text.split()).startswith(f"{verdict} search {searched_text} dead none of it in ")
 
 
 def test_record_key_is_answered_by_the_state_of_its_newest_events(ship: Subscription) -> None:
