@@ -9,9 +9,8 @@ import orjson
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import NotStorableError
-from streams_app.read_store.core.values import JsonText
 from streams_app.read_store.opensearch.connection import Fault, parts
 from streams_app.read_store.opensearch.documents import Shape, document_id, is_field
 from streams_app.read_store.registry import open_store
