@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from streams_app.checking.facts import Declarations
 from streams_app.console.access import COOKIE, SESSION_MS, Sessions
 from streams_app.console.action_routes import ActionRoutes
-from streams_app.console.actions.registry import describe_actions
+from streams_app.console.actions.registry import openapi
 from streams_app.console.pages.paths import fold_path, store_path
-from streams_app.console.pages.registry import ConsolePage, openapi
+from streams_app.console.pages.registry import ConsolePage
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.console.pages.search import pages_of
 from streams_app.console.reading.asking import Asked, OtherPage, PageError
@@ -94,12 +94,10 @@ class ConsoleServer:
         self._sessions = None if token is None else Sessions(token, sources.clock)
         self._errors = UnexpectedErrors(sources.clock)
         self._streams: set[asyncio.Task[Any]] = set()
-        document = openapi(settings.app_id, pages)
         self._actions: ActionRoutes | None = None
         if settings.console.allow_actions:
             self._actions = ActionRoutes(settings, declarations, sources, self)
-            document = describe_actions(document)
-        self._openapi = encode(document)
+        self._openapi = encode(openapi(settings.app_id, pages, has_actions=self._actions is not None))
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=MAX_BODY)

@@ -106,7 +106,10 @@ async def take(log: Path, more: Path | None) -> None:
         "dead-letter": f"{topic}/dead-letter?partition={one['partition']}&offset={one['offset']}",
     }  # fmt: skip
     if more is not None:
-        paths |= {"dead-letters": topic, "workers": "/workers", "settings": "/settings", "partitions": f"{FOLD}?partitions=yes"}
+        paths |= {
+            "dead-letters": topic, "workers": "/workers", "settings": "/settings?check=run", "partitions": f"{FOLD}?partitions=yes",
+            "source-topic": f"/topics/{rules['reads']}", "search": "/search?q=account", "not-found": "/nothing",
+        }  # fmt: skip
         paths |= {link.strip("/").replace("/", "-"): link for link in links}
     async with started_browser() as browser:
         await pictures(browser, url, paths, more)
@@ -120,7 +123,8 @@ async def is_computed(model: Callable[[str], Awaitable[Any]]) -> bool:
 def main() -> None:
     more = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     log = ROOT / ".cache" / "screenshots.log"
-    log.parent.mkdir(exist_ok=True)
+    for folder in (log.parent, *([more] if more else [])):
+        folder.mkdir(parents=True, exist_ok=True)
     with demo(log):
         asyncio.run(take(log, more))
 

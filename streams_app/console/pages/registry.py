@@ -1,10 +1,8 @@
-"""All pages of the console: path and model of each, and the document that describes their JSON."""
+"""All pages of the console: path and model of each."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -140,29 +138,3 @@ PAGES: Final = (
         (Parameter("q", "a name, a group key, the id of an event or of a folded record"),), is_live=False,
     ),
 )  # fmt: skip
-
-
-def openapi(app_id: str, pages: Sequence[ConsolePage]) -> dict[str, Any]:
-    """Return the OpenAPI document of the console of an application."""
-    schemas, components = msgspec.json.schema_components([page.model for page in pages], ref_template="#/components/schemas/{name}")
-    paths = {}
-    for page, schema in zip(pages, schemas, strict=True):
-        in_path = [(name, "path", "") for name in re.findall(r"{(\w+)}", page.json_path)]
-        in_query = [(parameter.name, "query", parameter.what) for parameter in page.parameters]
-        parameters = [
-            {"name": name, "in": where, "required": where == "path", "description": what, "schema": {"type": "string"}}
-            for name, where, what in in_path + in_query
-        ]
-        paths[page.json_path] = {
-            "get": {
-                "summary": page.what,
-                "parameters": parameters,
-                "responses": {"200": {"description": "The facts of the page", "content": {"application/json": {"schema": schema}}}},
-            }
-        }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": f"Console of {app_id}", "version": version("streams_app")},
-        "paths": paths,
-        "components": {"schemas": components},
-    }

