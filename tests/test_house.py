@@ -207,6 +207,7 @@ STANDS_ALONE = {
     "checking/process.py": "one subject of the command check",
     "checking/rights.py": "one subject of the command check",
     "checking/schema_registry.py": "one subject of the command check",
+    "checking/transactions.py": "one subject of the command check",
     "kafka/patches/consumer_end.py": "uses private names of aiokafka, which only modules of this folder do",
 }
 """Module under 60 lines with one importer → why it stands alone. Other such modules say so by one of :data:`REASONS`."""

@@ -17,7 +17,7 @@ from streams_app.events.declaration import Event
 from streams_app.kafka.admin import admin_client, partition_counts, topic_configs
 from streams_app.kafka.rights import GROUP, TOPIC, Granted, RequiredRight, Right, granted_rights
 from streams_app.kafka.topic_ids import topic_ids
-from streams_app.requirements.components import rights_of, topics_of
+from streams_app.requirements.components import inputs_of, rights_of, topics_of
 from streams_app.requirements.workload import Workload, declared, without_subscribers
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
@@ -43,21 +43,26 @@ class Declarations:
     def enabled(self) -> list[Subscription]:
         return [one for one in self.workload.subscriptions if one.subscriber.is_enabled]
 
+    @property
+    def running(self) -> Workload:
+        """What workers run."""
+        return self.workload._replace(subscriptions=self.enabled)
+
     def required_rights(self) -> list[RequiredRight]:
         """Return the rights that workers need; none if the catalogue cannot be used."""
         if self.fault is not None:
             return []
-        return rights_of(self.workload._replace(subscriptions=self.enabled), topics_of(self.workload))
+        return rights_of(self.running, topics_of(self.workload))
 
     def useful_rights(self) -> Iterator[RequiredRight]:
         """Yield the rights to describe the retention of sources, and to publish events that this application does not read."""
         if self.fault is not None:
             return
-        settings, subscribed = self.settings, {one.topic for one in self.enabled}
-        for topic in sorted({*settings.sources, *(view.source for view in settings.live_of_topics)} | subscribed):
+        compared = self.running._replace(stores=())  # no check compares how long an output is kept for its store
+        for topic in sorted(inputs_of(compared)):
             yield RequiredRight(Right.DESCRIBE_CONFIGS, TOPIC, topic, "check cannot see how long it is kept")
         for event in self.events:
-            if event.topic not in {*settings.sources, *subscribed}:
+            if event.topic not in {*self.settings.sources, *(one.topic for one in self.enabled)}:
                 yield RequiredRight(Right.WRITE, TOPIC, event.topic, f"event {event.key} cannot be published")
 
 

@@ -47,6 +47,7 @@ from streams_app.live.store.keys import view_keys
 from streams_app.operations.groups import stored_shards
 from streams_app.read_store.sync.processor import policy_of as store_policy
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
+from streams_app.requirements.components import inputs_of
 from streams_app.settings import Settings
 from streams_app.subscribers.guarantees.restored_position import policy_of as subscriber_policy
 from streams_app.subscribers.state.initial_offsets import committed
@@ -62,7 +63,7 @@ async def log_findings(declarations: Declarations, kafka: KafkaFacts, redis: Red
     used.
     """
     settings, ids = declarations.settings, kafka.ids
-    if declarations.fault is not None or kafka.hides_any(_read_topics(declarations)):
+    if declarations.fault is not None or kafka.hides_any(inputs_of(declarations.running)):
         return
     try:
         readers = await _readers(declarations, kafka, redis)
@@ -124,14 +125,6 @@ def changes(policy: Policy, tp: TP, stored: StoredPosition, log: PresentLog, com
         yield Finding(Level.WARNING, text, advice)
     elif action is Action.RESTART:
         yield Finding(Level.WARNING, what, "nothing: a worker reads the new one from its beginning")
-
-
-def _read_topics(declarations: Declarations) -> set[str]:
-    """Return the topics that read stores, live views, journals and subscribers read."""
-    settings = declarations.settings
-    topics = {settings.fold(fold).output for store in settings.read_stores for fold in store.folds}
-    topics |= {view.source for view in settings.live_of_topics} | {journal.source for journal in settings.journals}
-    return topics | {one.topic for one in declarations.enabled}
 
 
 async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> dict[Policy, Read]:

@@ -1,4 +1,4 @@
-"""Checks for open transactions, which hide acknowledged events. Topics that only journals read are not checked."""
+"""Checks for open transactions, which hide acknowledged events."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streams_app.delivery.batch import TP
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.open_transactions import ADVICE, hidden_text
 from streams_app.kafka.source_ends import SourceEnds
+from streams_app.requirements.components import inputs_of
 
 STANDS_SECONDS: Final = 3.0
 """Time after which a transaction that is still open is reported. Shorter transactions are normal."""
@@ -26,7 +27,7 @@ async def transaction_findings(declarations: Declarations) -> AsyncGenerator[Fin
     Kafka does not answer.
     """
     settings = declarations.settings
-    asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(declarations)))
+    asked = SourceEnds(settings.kafka, settings.app_id, sorted(inputs_of(declarations.running)))
     try:
         async with asyncio.timeout(ANSWER_SECONDS + STANDS_SECONDS):
             first = await _hidden(asked)
@@ -43,15 +44,6 @@ async def transaction_findings(declarations: Declarations) -> AsyncGenerator[Fin
                 f"{hidden_text(tp, high - stable, stable)}: they are acknowledged, and no consumer reads them before it has ended"
             )
             yield Finding(Level.WARNING, text, ADVICE)
-
-
-def _topics(declarations: Declarations) -> set[str]:
-    """Return all topics that folds, read stores, live views and subscribers read."""
-    settings = declarations.settings
-    stored = {name for store in settings.read_stores for name in store.folds}
-    topics = {fold.output for fold in settings.folds if fold.name in stored}
-    topics |= {*settings.sources, *(view.source for view in settings.live_of_topics)}
-    return topics | {one.topic for one in declarations.enabled}
 
 
 async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:

@@ -44,18 +44,9 @@ def init(settings: Settings, store: str | None) -> None:
 
     Until the tables exist, workers fold but do not sync the store.
     """
-    from streams_app.read_store.registry import open_store
+    from streams_app.operations.read_store_status import create_tables
 
-    declared = settings.read_store(store)
-
-    async def initialise() -> list[str]:
-        opened = open_store(declared)
-        try:
-            return await opened.initialise()
-        finally:
-            await opened.close()
-
-    for line in asyncio.run(initialise()):
+    for line in asyncio.run(create_tables(settings.read_store(store))):
         click.echo(line)
 
 

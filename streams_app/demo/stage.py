@@ -25,8 +25,8 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.fold import Fold
+from streams_app.operations.read_store_status import create_tables
 from streams_app.operations.topics import create_missing_topics
-from streams_app.read_store.registry import open_store
 from streams_app.settings import Settings
 
 FOLD: Final = "account-metrics"
@@ -182,9 +182,7 @@ async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[No
     After the block, topics, consumer groups and keys are removed from servers of the user.
     """
     await create_missing_topics(settings)
-    store = open_store(settings.read_store(STORE))
-    await store.initialise()
-    await store.close()
+    await create_tables(settings.read_store(STORE))
     try:
         yield
     finally:

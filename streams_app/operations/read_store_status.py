@@ -1,4 +1,4 @@
-"""What a read store has: its checkpoints, how far it is behind, and the cells of one group. Nothing is changed."""
+"""Creates the tables of a read store, and shows what it has: its checkpoints, how far it is behind, and the cells of one group."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ class GroupCell:
     name: str
     value: str
     version: int
+
+
+async def create_tables(declared: ReadStoreSettings) -> list[str]:
+    """Create missing tables of a read store, as :meth:`.ReadStore.initialise` does; return a sentence about each table."""
+    store = open_store(declared)
+    try:
+        return await store.initialise()
+    finally:
+        await store.close()
 
 
 @asynccontextmanager

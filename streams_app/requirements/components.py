@@ -28,6 +28,7 @@ from streams_app.subscribers.state.keys import scan_pattern
 SOURCE: Final = "source"
 OUTPUT: Final = "output"
 DEAD_LETTERS: Final = "dead letters"
+REPLAYED: Final = "put back"
 
 
 class TopicUse(NamedTuple):
@@ -66,6 +67,11 @@ class DeclaredComponent(NamedTuple):
             yield RequiredRight(use.right, TOPIC, use.topic, f"{use.why}{self.what}")
         yield RequiredRight(Right.READ, GROUP, self.group, self.what)
 
+    @property
+    def inputs(self) -> list[str]:
+        """Topics that it reads, except that of replayed events."""
+        return [use.topic for use in self.uses if use.right is Right.READ and use.role != REPLAYED]
+
 
 @dataclass(frozen=True, slots=True)
 class ComponentKind:
@@ -73,12 +79,14 @@ class ComponentKind:
 
     Attributes:
         what: The kind in messages, as in ``live view``.
+        header: Header of a dead letter that names the component; "": it rejects no records.
         names: Returns the names of the declared components.
         describe: Describes a component, given as its settings or declaration.
         state: Returns the patterns of all its keys in Redis, by application id and name; None: it has no state there.
     """
 
     what: str
+    header: str
     names: Callable[[Settings], list[str]]
     describe: Callable[[Settings, Any], DeclaredComponent]
     state: Callable[[str, str], tuple[str, ...]] | None = None
@@ -102,7 +110,11 @@ def _fold(settings: Settings, fold: Fold) -> DeclaredComponent:
 
 
 FOLDS: Final = ComponentKind(
-    "fold", lambda settings: [fold.name for fold in settings.folds], _fold, lambda app_id, name: (fold_pattern(app_id, name),)
+    "fold",
+    "fold",
+    lambda settings: [fold.name for fold in settings.folds],
+    _fold,
+    lambda app_id, name: (fold_pattern(app_id, name),),
 )
 
 
@@ -113,7 +125,9 @@ def _read_store(settings: Settings, store: ReadStoreSettings) -> DeclaredCompone
     return DeclaredComponent(f"read store {store.name}", store.name, group, (*outputs, rejects_to(store.dead_letters)))
 
 
-READ_STORES: Final = ComponentKind("read store", lambda settings: [store.name for store in settings.read_stores], _read_store)
+READ_STORES: Final = ComponentKind(
+    "read store", "store", lambda settings: [store.name for store in settings.read_stores], _read_store
+)
 
 
 def _view(settings: Settings, view: LiveView) -> DeclaredComponent:
@@ -123,6 +137,7 @@ def _view(settings: Settings, view: LiveView) -> DeclaredComponent:
 
 LIVE_VIEWS: Final = ComponentKind(
     "live view",
+    "view",
     lambda settings: [view.name for view in settings.live],
     _view,
     lambda app_id, name: (view_pattern(app_id, name), presence_pattern(app_id, name)),
@@ -137,6 +152,7 @@ def _journal(settings: Settings, journal: JournalSettings) -> DeclaredComponent:
 
 JOURNALS: Final = ComponentKind(
     "journal",
+    "",
     lambda settings: [journal.name for journal in settings.journals],
     _journal,
     lambda app_id, name: (journal_pattern(app_id, name),),
@@ -146,7 +162,7 @@ JOURNALS: Final = ComponentKind(
 def _subscriber(settings: Settings, one: Subscription) -> DeclaredComponent:
     uses = (
         TopicUse(Right.READ, one.topic, ""),
-        TopicUse(Right.READ, replay_topic(settings.app_id), "put back", "put back for "),
+        TopicUse(Right.READ, replay_topic(settings.app_id), REPLAYED, f"{REPLAYED} for "),
         rejects_to(one.dead_letters),
     )
     return DeclaredComponent(f"subscriber {one.subscriber.name}", one.subscriber.name, one.group, uses)
@@ -156,7 +172,9 @@ def _subscriber_names(settings: Settings) -> list[str]:
     return [] if settings.events.catalogue is None else [one.name for one in catalogue_of(settings).subscribers]
 
 
-SUBSCRIBERS: Final = ComponentKind("subscriber", _subscriber_names, _subscriber, lambda app_id, name: (scan_pattern(app_id, name),))
+SUBSCRIBERS: Final = ComponentKind(
+    "subscriber", "subscriber", _subscriber_names, _subscriber, lambda app_id, name: (scan_pattern(app_id, name),)
+)
 
 COMPONENTS: Final[Sequence[tuple[ComponentKind, str]]] = (
     (FOLDS, "folds"),
@@ -176,6 +194,22 @@ def kind_of(what: str) -> ComponentKind:
 def components_of(workload: Workload) -> list[DeclaredComponent]:
     """Return the components of a workload, by kind."""
     return [one for of_kind in _by_kind(workload) for one in of_kind]
+
+
+def inputs_of(workload: Workload) -> set[str]:
+    """Return the topics that the components of a workload read, except that of replayed events."""
+    return {topic for one in components_of(workload) for topic in one.inputs}
+
+
+def dead_letter_topics(workload: Workload) -> dict[tuple[str, str], str]:
+    """Map each component that may reject records, as the header of its kind and its name, to its dead-letter topic."""
+    return {
+        (kind.header, one.name): use.topic
+        for (kind, _), components in zip(COMPONENTS, _by_kind(workload), strict=True)
+        for one in components
+        for use in one.uses
+        if use.role == DEAD_LETTERS
+    }
 
 
 def _by_kind(workload: Workload) -> list[list[DeclaredComponent]]:

@@ -17,6 +17,7 @@ from streams_app.console.actions.model import (
     ActionTarget,
     digest,
 )
+from streams_app.console.pages.action_links import REPLAYABLE
 from streams_app.console.pages.paths import store_path, subscriber_path
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import PageError
@@ -32,10 +33,9 @@ from streams_app.operations.verify import Verification
 from streams_app.operations.verify_result import behind_text, difference_texts, repair_facts
 from streams_app.operations.verify_result import summary as verify_summary
 from streams_app.reasons import REASONS, Reason
+from streams_app.requirements.components import dead_letter_topics
 
 SHOWN_DIFFERENCES: Final = 50
-KINDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber"}
-"""Kinds of components whose dead letters are replayed, with their names."""
 
 
 def dead_letters_of(context: ActionContext, kind: str, name: str) -> str:
@@ -44,15 +44,10 @@ def dead_letters_of(context: ActionContext, kind: str, name: str) -> str:
     Raises:
         PageError: It is not declared (404).
     """
-    settings, subscriptions = context.settings, context.declarations.workload.subscriptions
-    topics = {
-        "fold": {one.name: one.dead_letters for one in settings.folds},
-        "store": {one.name: one.dead_letters for one in settings.read_stores},
-        "subscriber": {one.subscriber.name: one.dead_letters for one in subscriptions},
-    }[kind]
-    if name not in topics:
-        raise PageError(404, f"There is no {KINDS[kind]} {name[:100]!r}")
-    return topics[name]
+    topic = dead_letter_topics(context.declarations.workload).get((kind, name))
+    if topic is None:
+        raise PageError(404, f"There is no {REPLAYABLE[kind]} {name[:100]!r}")
+    return topic
 
 
 class Replay:
@@ -62,7 +57,7 @@ class Replay:
         self.context = context
         self.given_of = given.text("of")
         kind, _, name = self.given_of.partition(":")
-        if kind not in KINDS or not name:
+        if kind not in REPLAYABLE or not name:
             raise PageError(404, "Whose dead letters? of is fold:NAME, store:NAME or subscriber:NAME")
         topic = dead_letters_of(context, kind, name)
         self.again, self.interrupted, self.limit = given.flag("again"), given.flag("interrupted"), given.number("limit")
@@ -84,7 +79,7 @@ class Replay:
         self.must_type = self.again or self.interrupted
         self.target = ActionTarget(
             name,
-            KINDS[kind],
+            REPLAYABLE[kind],
             topic_path(topic),
             f"replay/{kind}/{name}",
             {field: found for field, found in values.items() if found},

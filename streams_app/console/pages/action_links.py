@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from streams_app.checking.facts import Declarations
+from streams_app.requirements.components import dead_letter_topics
 from streams_app.settings import Settings
 
 ACTIONS_PATH = "/actions"
+
+REPLAYABLE: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber"}
+"""Kinds of components whose dead letters can be replayed, as headers and as pages name them."""
 
 
 class ActionLink(msgspec.Struct, frozen=True):
@@ -31,19 +36,15 @@ def replay_links(settings: Settings, declarations: Declarations, topic: str, *, 
     Args:
         position: Only the event at this position of the source, as ``3:1041``; empty: all.
     """
-    writers = {
-        **{f"fold:{one.name}": one.dead_letters for one in settings.folds},
-        **{f"store:{one.name}": one.dead_letters for one in settings.read_stores},
-        **{f"subscriber:{one.subscriber.name}": one.dead_letters for one in declarations.workload.subscriptions},
-    }
     if not settings.console.allow_actions:
         return {}
     only = {"offset": position} if position else {}
-    texts = {of: "Replay it…" if position else f"Replay those of {of.replace(':', ' ')}…" for of in writers}
     return {
-        of: ActionLink("replay", texts[of], action_path("replay", of=of, **only))
-        for of, written in writers.items()
-        if written == topic
+        (of := f"{kind}:{name}"): ActionLink(
+            "replay", "Replay it…" if position else f"Replay those of {kind} {name}…", action_path("replay", of=of, **only)
+        )
+        for (kind, name), written in dead_letter_topics(declarations.workload).items()
+        if kind in REPLAYABLE and written == topic
     }
 
 

@@ -12,7 +12,7 @@ import orjson
 from msgspec.structs import replace
 
 from streams_app.checking.facts import Declarations
-from streams_app.console.pages.action_links import ActionLink, replay_links
+from streams_app.console.pages.action_links import REPLAYABLE, ActionLink, replay_links
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import (
     LONGEST_NAME,
@@ -143,8 +143,7 @@ def actions_for(rejected: ListedDeadLetter, settings: Settings, declarations: De
     if rejected.position is None or not rejected.is_event or rejected.dropped_part:
         return []
     links = replay_links(settings, declarations, topic, position=":".join(map(str, rejected.position)))
-    kinds = ("fold", "store", "subscriber")
-    return [links[of] for kind in kinds if (of := f"{kind}:{rejected.headers.get(kind, '')}") in links]
+    return [links[of] for kind in REPLAYABLE if (of := f"{kind}:{rejected.headers.get(kind, '')}") in links]
 
 
 def text_of(rejected: ListedDeadLetter, settings: Settings, topics: set[str]) -> DeadLetterText:

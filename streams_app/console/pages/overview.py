@@ -18,7 +18,9 @@ from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.fold import Fold
 from streams_app.formatting import compact_size, counted, span
+from streams_app.requirements.components import components_of, dead_letter_topics
 
+ABOUT_DEAD_LETTERS: Final = ("DeadLetters", "ReadStoreDeadLetters", "SubscriberErrors")
 MOST_PROBLEMS: Final = 50
 
 
@@ -126,19 +128,13 @@ def overview_of(
 
 def link_of(alert: Alert, declarations: Declarations) -> str:
     """Return the path of the page that shows more of an alert; empty if there is none."""
-    settings = declarations.settings
-    if alert.rule == "DeadLetters":
-        topics = {fold.name: fold.dead_letters for fold in settings.folds}
-    elif alert.rule == "ReadStoreDeadLetters":
-        topics = {store.name: store.dead_letters for store in settings.read_stores}
-    elif alert.rule == "SubscriberErrors":
-        topics = {one.subscriber.name: one.dead_letters for one in declarations.workload.subscriptions}
-    else:
-        names = {fold.name for fold in settings.folds}
-        if path := OF_ALERTS.get(alert.kind):
-            return path(alert.about)
-        return fold_path(alert.about) if alert.kind in ("fold", "name", "reader") and alert.about in names else ""
-    return topic_path(topics[alert.about]) if alert.about in topics else ""
+    if alert.rule in ABOUT_DEAD_LETTERS:
+        topic = dead_letter_topics(declarations.workload).get((alert.kind, alert.about))
+        return "" if topic is None else topic_path(topic)
+    if path := OF_ALERTS.get(alert.kind):
+        return path(alert.about)
+    names = {fold.name for fold in declarations.settings.folds}
+    return fold_path(alert.about) if alert.kind in ("fold", "name", "reader") and alert.about in names else ""
 
 
 def problems_of(
@@ -296,12 +292,9 @@ class Picture:
         self._now_ms = now_ms
 
     def roots(self) -> list[Branch]:
-        """Return the topics that no fold of the application writes, in the order of the settings, each with what reads it."""
+        """Return the topics that no fold of the application writes, each with what reads it."""
         outputs = {fold.output for fold in self._settings.folds}
-        sources = [fold.source for fold in self._settings.folds]
-        sources += [one.topic for one in self._declared.workload.subscriptions]
-        sources += [view.source for view in self._settings.live_of_topics]
-        sources += [journal.source for journal in self._settings.journals]
+        sources = [topic for one in components_of(self._declared.workload) for topic in one.inputs]
         return [self._topic(topic) for topic in dict.fromkeys(sources) if topic not in outputs]
 
     def _topic(self, topic: str) -> Branch:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.kafka.admin import Topic
-from streams_app.requirements.components import COMPONENTS, components_of, rights_of, topics_of
+from streams_app.requirements.components import COMPONENTS, components_of, dead_letter_topics, inputs_of, rights_of, topics_of
 from streams_app.requirements.workload import Workload, declared, without_subscribers
 from streams_app.settings import Settings
 from tests.helpers.events import shop
@@ -99,3 +99,20 @@ def test_worker_requires_the_group_of_each_component_and_removal_has_its_keys(se
     assert ("social.journal.accounts", True) == (groups["journal accounts"], "read store board" in groups)
     assert [True, False, True, True, True] == [kind.state is not None for kind, _ in COMPONENTS]
     assert {one.name for one in found} <= {name for kind, _ in COMPONENTS for name in kind.names(settings)}
+
+
+def test_input_of_every_component_is_a_source_an_output_or_a_topic_of_events(settings: Settings) -> None:
+    (subscription,) = Workload(settings).with_subscribers(["ship"]).subscriptions
+    workload = Workload(settings, stores=settings.read_stores, journals=settings.journals, subscriptions=[subscription])
+
+    assert {settings.fold("account-metrics").output, "post-metric-updated", subscription.topic} == inputs_of(workload)
+    assert set(settings.sources) == inputs_of(Workload(settings, settings.folds))
+
+
+def test_dead_letter_topic_is_found_by_the_header_and_the_name_of_its_component(settings: Settings) -> None:
+    found = dead_letter_topics(declared(settings))
+    (store,) = settings.read_stores
+
+    assert settings.fold("account-metrics").dead_letters == found["fold", "account-metrics"]
+    assert store.dead_letters == found["store", "board"]
+    assert {"fold", "store", "subscriber"} == {header for header, _ in found}
