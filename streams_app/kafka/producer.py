@@ -21,6 +21,7 @@ from streams_app.kafka.topic_producer import SEND_SECONDS, TopicProducer
 from streams_app.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
+_SENDER_LOGGER = logging.getLogger("aiokafka.producer.sender")
 
 LINGER_MS = 5
 START_SECONDS = 15.0
@@ -110,7 +111,7 @@ class AckedProducer:
                 if not _refuses_idempotence(error):
                     raise
                 if self.is_idempotent:
-                    logger.info("the broker does not support idempotent producers, continuing without error=%r", error)
+                    logger.info("the broker has no idempotent producers, an ordinary one is used error=%r", error)
                 self.is_idempotent = False
         return await self._started(idempotent=False)
 
@@ -125,15 +126,23 @@ class AckedProducer:
             request_timeout_ms=15_000,
             max_request_size=8_000_000,
         )
+        _SENDER_LOGGER.addFilter(_is_not_raised)
         try:
             async with asyncio.timeout(START_SECONDS):
                 await producer.start()
         except BaseException:  # Also on cancellation: close its connections and end its task.
             await end(producer)
             raise
+        finally:
+            _SENDER_LOGGER.removeFilter(_is_not_raised)
         return producer
 
 
 def _refuses_idempotence(error: KafkaError) -> bool:
     """Return whether the broker does not support idempotent producers; False if the error is retriable, such as no answer."""
     return not error.retriable
+
+
+def _is_not_raised(record: logging.LogRecord) -> bool:
+    """Return False for the error that ``start()`` of an idempotent producer both logs and raises."""
+    return "InitProducerIdRequest" not in str(record.msg)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from aiokafka.errors import ProducerClosed
@@ -46,6 +47,20 @@ async def test_stopped_producer_opens_no_connection(kafka: KafkaServer, names: N
     await producer.stop()
 
     assert [ProducerClosed] == [type(outcome) for outcome in await producer.send([OutgoingRecord(topic, b"key", b"after")])]
+
+
+async def test_broker_without_idempotent_producers_is_not_an_error_in_the_log(
+    kafka: KafkaServer, names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = names.topic("out")
+    await create_topics(kafka.bootstrap_servers, [topic], 1)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    try:
+        assert [None] == await producer.send([OutgoingRecord(topic, b"key", b"value")])
+    finally:
+        await producer.stop()
+
+    assert [] == [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.apache
