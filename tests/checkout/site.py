@@ -206,6 +206,31 @@ def faults(site: Path) -> list[str]:
 # Building
 
 
+WORKER_SHIM: Final = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
+"""Element by which pages that are opened as files load a replacement of ``Worker`` from another server."""
+FILE_WORKER: Final = """\
+// A page that is opened as a file may not start a worker from a file, but from a text.
+if (location.protocol === "file:") {
+  const source = SOURCE
+  const NativeWorker = window.Worker
+  window.Worker = class extends NativeWorker {
+    constructor() {
+      super(URL.createObjectURL(new Blob([source], { type: "text/javascript" })))
+    }
+  }
+}
+"""
+
+
+def load_worker_of_the_site(site: Path) -> None:
+    """Replace the script from another server by one with the text of the search worker."""
+    (worker,) = site.glob("assets/javascripts/workers/search.*.js")
+    _write(site / "assets/javascripts/file-worker.js", FILE_WORKER.replace("SOURCE", json.dumps(worker.read_text("utf-8"))))
+    for page in site.rglob("*.html"):
+        script = os.path.relpath(site / "assets/javascripts/file-worker.js", page.parent)
+        _write(page, page.read_text("utf-8").replace(WORKER_SHIM, f'<script src="{script}"></script>'))
+
+
 def build(output: Path, *, selector: bool = False) -> None:
     """Build the site into a folder, which is replaced.
 
@@ -229,6 +254,7 @@ def _built(work: Path, *, selector: bool) -> Path:
     if (ended := subprocess.run(program, cwd=work, check=False)).returncode:
         raise SystemExit(ended.returncode)
     site = work / "site"
+    load_worker_of_the_site(site)
     for page in (work / "pages").rglob("*.md"):
         shutil.copy(page, site / page.relative_to(work / "pages"))
     _write(site / "llms.txt", llms_txt(work / "pages"))
@@ -255,4 +281,4 @@ if __name__ == "__main__":
         publish(arguments.published, arguments.name)
     else:
         build(OUTPUT)
-        print(f"{OUTPUT.relative_to(ROOT)} is written; `python3 -m http.server --directory {OUTPUT.relative_to(ROOT)}` serves it")
+        print(f"{OUTPUT.relative_to(ROOT)} is written: open {OUTPUT.relative_to(ROOT)}/index.html in a browser")

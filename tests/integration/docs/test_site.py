@@ -34,6 +34,18 @@ ANSWERS = {
     "oauth": "reference/servers",
     "late events": "explained/time",
     "django": "reference/subscribers",
+    "how do I debounce": "how-to/debounce-per-user",
+    "how large must redis be": "how-to/size-redis",
+    "how do I test my fold": "how-to/test-your-folds",
+    "kubernetes": "how-to/deploy",
+    "go consumer": "reference/record",
+    "my redis lost data": "#my-redis-lost-its-data",
+    "what happens on kill -9": "#what-happens-on-kill--9",
+    "exactly once?": "#is-it-exactly-once",
+    "erase user data": "how-to/erase-a-persons-data",
+    "change the window of a running fold": "#can-i-change-the-window",
+    "why is my group still open?": "#why-is-my-group-still-open",
+    "does it work with elasticsearch": "reference/read-stores",
 }
 """What a reader types into the search → the page that is among the first three results."""
 RESULTS = """() => {
@@ -101,6 +113,15 @@ async def test_search_finds_the_page_that_answers_a_question(address: str, brows
     for question, answer in ANSWERS.items():
         await field.fill(question)
         await page.wait_for_function(f"() => ({RESULTS})().slice(0, 3).some((one) => one.includes({answer!r}))", timeout=20_000)
+
+
+@pytest.mark.long
+async def test_search_works_in_a_page_that_is_opened_as_a_file(published: Path, browser: Browser) -> None:
+    page = await browser.new_page()
+    await page.goto((published / "0.1.0" / "explained" / "time.html").as_uri())
+    await page.keyboard.press("Control+k")
+    await page.locator("input:visible").first.fill("debounce")
+    await page.wait_for_function(f"() => ({RESULTS})().some((one) => one.includes('how-to/debounce-per-user'))", timeout=20_000)
 
 
 @pytest.mark.long

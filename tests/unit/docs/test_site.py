@@ -9,7 +9,19 @@ import pytest
 import yaml
 
 from tests.checkout.pages import ROOT, name_of, without_blocks
-from tests.checkout.site import DOCS, PAGES, faults, llms_txt, navigation, page_of, relinked, site_path, write_pages
+from tests.checkout.site import (
+    DOCS,
+    PAGES,
+    WORKER_SHIM,
+    faults,
+    llms_txt,
+    load_worker_of_the_site,
+    navigation,
+    page_of,
+    relinked,
+    site_path,
+    write_pages,
+)  # fmt: skip
 
 
 def test_navigation_has_each_page_of_the_docs_once() -> None:
@@ -63,6 +75,19 @@ def test_llms_txt_has_each_page_with_a_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "pypi.md").exists()
     assert (tmp_path / "pictures" / "folding-curve.png").exists()
     assert DOCS == ROOT / "docs"
+
+
+def test_page_loads_the_worker_of_the_search_from_its_own_site(tmp_path: Path) -> None:
+    worker = tmp_path / "assets" / "javascripts" / "workers" / "search.0.min.js"
+    for path, text in ((worker, "onmessage = '</x>'"), (tmp_path / "how-to" / "a.html", f"<head>{WORKER_SHIM}</head>")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text, "utf-8")
+
+    load_worker_of_the_site(tmp_path)
+
+    assert [] == faults(tmp_path)
+    assert '<script src="../assets/javascripts/file-worker.js">' in (tmp_path / "how-to" / "a.html").read_text("utf-8")
+    assert "onmessage = '</x>'" in (tmp_path / "assets" / "javascripts" / "file-worker.js").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
