@@ -1,4 +1,4 @@
-"""The optional native core (``pip install 'streams_app[native]'``): reading and aggregating events without an object for each.
+"""The optional native core (``pip install 'streams_app[native]'``): reading, aggregating and rendering without an object for each.
 
 The code in Python is the reference and the fallback: the native core returns the same results, and leaves whatever is unusual to
 Python.
@@ -17,7 +17,7 @@ MODULE: Final = "streams_app_native"
 NativeChoice = Literal["auto", "off", "require"]
 """Value of ``worker.native``: ``auto`` uses the native core if it is installed."""
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 """The version of the native core that this version of the package works with; another one is not used."""
 
 MASK_BYTES: Final = 32
@@ -71,6 +71,33 @@ class EventColumns(Protocol):
     def __iter__(self) -> Iterator[tuple[int, int, bytes, int]]: ...
 
 
+class ColumnRecords(Protocol):
+    """The folded records of sealed groups of one shard."""
+
+    def __len__(self) -> int: ...
+
+    def advance(self, groups: list[Any], first: int, /) -> int | None:
+        """Render groups from ``first`` on up to the next one that Python must render; return its index, or None."""
+
+    def put(self, owner: int, fold_id: bytes, key: bytes, value: bytes, /) -> bool:
+        """Add a record that Python has rendered for the group ``owner``; return whether there was room for it."""
+
+    def record(self, index: int, /) -> tuple[bytes, bytes, bytes]:
+        """Return fold id, key and value of a record."""
+
+    def owners(self) -> list[int]:
+        """Return, for each record, the index of its group."""
+
+    def batches(
+        self, partitions: int, batch_bytes: int, timestamp_ms: int, positions: list[int] | None, /
+    ) -> list[tuple[int, bytearray, list[int]]]:
+        """Pack the records with these indexes, or all, into batches.
+
+        Returns:
+            For each batch its partition, the batch without checksum, and the indexes of its records.
+        """
+
+
 NATIVE_ERROR: Final = RuntimeError
 """Type of the error that the native core raises if it has a fault; Python then does the work instead."""
 
@@ -83,6 +110,7 @@ class NativeCore(Protocol):
     Reader: Callable[[str, str, int, int, int], ColumnReader]
     EventColumns: Callable[[Any], EventColumns]
     Packer: Callable[..., ColumnPacker]
+    FoldedRecords: Callable[[tuple[str, str, str, str, str, str], int, int], ColumnRecords]
 
 
 def native_core(choice: NativeChoice) -> NativeCore | None:

@@ -1,5 +1,7 @@
 //! Hostile bytes: whatever a broker or a producer sends, parsing and reading neither panic nor allocate more than a few times its size.
 
+use crate::batches;
+use crate::folded::{Folded, Parts, Sealed};
 use crate::json::{self, Fields};
 use crate::range::{Events, Limits};
 use crate::records::{self, Row};
@@ -191,4 +193,67 @@ fn damaged_events_do_not_panic() {
             assert!(!group.is_empty() && group.len() <= fields.key_bytes && names.count() <= 2, "seed {seed}");
         }
     }
+}
+
+#[test]
+fn records_of_any_size_and_number_are_rendered_and_packed() {
+    for seed in 1..2_000 {
+        let random = &mut Random(seed);
+        let parts = Parts {
+            id: b"f:t:0:".to_vec(),
+            before_group: b"{\"g\":".to_vec(),
+            before_names: b",\"m\":".to_vec(),
+            before_span: b",\"fold\":{\"id\":\"f:t:0:".to_vec(),
+            before_reason: b"\",\"reason\":\"".to_vec(),
+            behind: Vec::new(),
+            lost: 0,
+        };
+        let most_bytes = random.below(20_000);
+        let mut folded = Folded::new(most_bytes);
+        for owner in 0..random.below(50) {
+            let mut key = vec![b"a\0\"\xc3\xa9"[random.below(5)]; random.below(300)];
+            damage(random, &mut key);
+            let number = [0, -1, i64::MAX, i64::MIN, 1 << 50][random.below(5)];
+            let (first_offset, last_offset) = (number, number);
+            let (events, first_event_ms, last_event_ms) = (number, number, number);
+            let names = vec![b'n'; random.below(500)];
+            let sealed = Sealed {
+                key: &key,
+                first_offset,
+                last_offset,
+                events,
+                first_event_ms,
+                last_event_ms,
+                reason: b"quiet",
+                partitions: number,
+                names: &names,
+            };
+            if !folded.render(owner, &parts, &sealed, 800) {
+                folded.put(owner, b"id", &key, &names);
+            }
+        }
+        let sizes = (0..folded.len()).map(|at| folded.at(at).map_or(0, |(id, key, value)| id.len() + key.len() + value.len()));
+        assert!(sizes.sum::<usize>() <= most_bytes, "seed {seed}");
+        let partitions = random.below(4) as u32;
+        let packed = batches::pack(&folded, 0..folded.len(), partitions, random.below(3_000), number_of(random));
+        let Some(packed) = packed else {
+            assert!(partitions == 0 && folded.len() > 0, "seed {seed}");
+            continue;
+        };
+        let mut positions: Vec<usize> = packed.iter().flat_map(|batch| batch.positions.iter().copied()).collect();
+        positions.sort_unstable();
+        assert_eq!((0..folded.len()).collect::<Vec<_>>(), positions);
+        for batch in packed {
+            let rows = records::parse(&batch.bytes[..61], &batch.bytes[61..]).expect("a batch that readers accept");
+            for (row, position) in rows.iter().zip(batch.positions) {
+                let (_, key, value) = folded.at(position).expect("a record");
+                assert_eq!((Some(key), Some(value)), (row.key(&batch.bytes[61..]), row.value(&batch.bytes[61..])));
+            }
+        }
+    }
+    assert!(batches::pack(&Folded::new(9), [0].into_iter(), 1, 1, 0).is_none());
+}
+
+fn number_of(random: &mut Random) -> i64 {
+    [0, -1, i64::MAX, i64::MIN][random.below(4)]
 }

@@ -3,12 +3,15 @@
 //! Functions that work on whole ranges release the global lock. What they cannot read, they leave to Python.
 #![forbid(unsafe_code)]
 
+mod batches;
+mod folded;
 #[cfg(test)]
 mod hostile;
 mod json;
 mod pack;
 mod range;
 mod records;
+mod sending;
 
 use hashbrown::HashMap;
 use json::{Fields, Mask, MASKED_NAMES};
@@ -450,5 +453,6 @@ fn streams_app_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Records>()?;
     module.add_class::<Reader>()?;
     module.add_class::<Packer>()?;
+    module.add_class::<sending::FoldedRecords>()?;
     module.add_class::<EventColumns>()
 }

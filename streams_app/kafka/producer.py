@@ -17,7 +17,8 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.producer_end import end
-from streams_app.kafka.topic_producer import SEND_SECONDS, TopicProducer
+from streams_app.kafka.rendered_records import RenderedRecords
+from streams_app.kafka.topic_producer import MAX_BATCH_BYTES, SEND_SECONDS, TopicProducer
 from streams_app.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,8 @@ class AckedProducer:
 
     async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
         """Produce records and wait for all acknowledgements, for at most ``send_seconds``."""
+        if isinstance(records, RenderedRecords):
+            return await self._topic(records.topic).send(records)
         by_topic: dict[str, list[int]] = defaultdict(list)
         for position, record in enumerate(records):
             by_topic[record.topic].append(position)
@@ -122,7 +125,7 @@ class AckedProducer:
             acks="all",
             enable_idempotence=idempotent,
             linger_ms=self._linger_ms,
-            max_batch_size=262_144,
+            max_batch_size=MAX_BATCH_BYTES,
             request_timeout_ms=15_000,
             max_request_size=8_000_000,
         )

@@ -7,11 +7,13 @@ not acknowledged in time may still be appended; the caller retries them under th
 from __future__ import annotations
 
 import asyncio
+import logging
+import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
@@ -22,13 +24,22 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
+from crc32c import crc32c
 
+from streams_app.clock import SystemClock
 from streams_app.delivery.producer import TOO_LARGE, Outcomes, OutgoingRecord
 from streams_app.kafka.partitioner import partitions_of
 from streams_app.kafka.patches.producer_end import end
+from streams_app.kafka.rendered_records import RenderedRecords
+from streams_app.native import NATIVE_ERROR
+
+logger = logging.getLogger(__name__)
 
 SEND_SECONDS = 25.0
 """Deadline of a send; longer than the time for which a partition has no leader after its broker was killed."""
+
+MAX_BATCH_BYTES = 262_144
+"""Maximum size of a batch that has more than one record."""
 
 LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
 """Number and interval of metadata requests for an unknown topic before a send fails; a broker may not know a new topic at once."""
@@ -37,15 +48,56 @@ POLL_SECONDS, SLOW_POLLS = 1.0, 5
 """Interval at which a pending send checks that the topic exists, and the number of checks after which it reports a fault."""
 
 
+_COUNT: Final = struct.Struct(">i")
+_COUNT_AT: Final = 57
+
+_PRODUCER: Final = struct.Struct(">qhi")
+"""Producer id, epoch and sequence number of the first record."""
+_PRODUCER_AT: Final = 43
+
+_CHECKSUM: Final = struct.Struct(">I")
+_CHECKSUM_AT, _CHECKED_FROM = 17, 21
+
+
+class PackedBatch:
+    """A record batch of the native core, complete but for its producer and its checksum.
+
+    It has the methods of aiokafka's ``BatchBuilder`` that its accumulator and its sender call.
+    """
+
+    def __init__(self, batch: bytearray) -> None:
+        self._batch = batch
+
+    def record_count(self) -> int:
+        (count,) = _COUNT.unpack_from(self._batch, _COUNT_AT)
+        return int(count)
+
+    def size(self) -> int:
+        return len(self._batch)
+
+    def closed(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        _PRODUCER.pack_into(self._batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+
+    def _build(self) -> bytearray:
+        """Write the checksum; return the batch. A batch that is sent again is the same."""
+        _CHECKSUM.pack_into(self._batch, _CHECKSUM_AT, crc32c(memoryview(self._batch)[_CHECKED_FROM:]))
+        return self._batch
+
+
 class ProducerBatch:
     """Records of one partition that are sent together, and their indexes in the list given to :meth:`.TopicProducer.send`."""
 
     __slots__ = ("builder", "partition", "positions")
 
-    def __init__(self, partition: int, builder: Any) -> None:
+    def __init__(self, partition: int, builder: Any, positions: list[int] | None = None) -> None:
         self.partition = partition
         self.builder = builder
-        self.positions: list[int] = []
+        self.positions = [] if positions is None else positions
 
     def append(self, record: OutgoingRecord, position: int) -> bool:
         """Add a record; return False if the batch is full. An empty batch accepts any record."""
@@ -197,6 +249,14 @@ class TopicProducer:
         self, producer: AIOKafkaProducer, records: Sequence[OutgoingRecord], count: int, positions: Sequence[int]
     ) -> list[ProducerBatch]:
         """Pack records into batches by partition, because a future per batch costs a fraction of one per record."""
+        if isinstance(records, RenderedRecords):
+            some = None if len(positions) == len(records) else list(positions)
+            try:
+                packed = records.columns.batches(count, MAX_BATCH_BYTES, SystemClock().now_ms(), some)
+            except NATIVE_ERROR:
+                logger.exception("native core failed, records are packed by Python topic=%s", self._topic)
+            else:
+                return [ProducerBatch(partition, PackedBatch(batch), owned) for partition, batch, owned in packed]
         batches: list[ProducerBatch] = []
         waiting: dict[int, ProducerBatch] = {}
         for position, partition in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):

@@ -174,8 +174,9 @@ class WorkerSettings(Section):
     10 s higher."""
 
     native: NativeChoice = "auto"
-    """Whether folds of names in JSON are read and aggregated by the native core: ``auto`` if it is installed (extra ``native``),
-    ``off`` or ``require``, with which a worker does not start without it. Records are the same."""
+    """Whether the native core reads and aggregates the events of folds of names in JSON, and packs the records of all folds:
+    ``auto`` if it is installed (extra ``native``), ``off`` or ``require``, with which a worker does not start without it. Records
+    are the same."""
 
     @model_validator(mode="after")
     def _check(self) -> WorkerSettings:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from streams_app.codec import canonical_bytes
 from streams_app.delivery.clocks import ReaderView, TrustedClock
@@ -26,8 +27,13 @@ from streams_app.folding.core.record import Renderer, SealedGroup
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics, observe_all
+from streams_app.kafka.rendered_records import FOLD_ID, RenderedRecords
+from streams_app.native import NATIVE_ERROR, ColumnRecords, NativeCore
 from streams_app.reasons import RECORD_TOO_LARGE
 from streams_app.redis_access.client import REDIS_ERRORS
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +79,8 @@ class Emitter:
     """Window statistics of the fold; None for a retired fold."""
     tracing: RecordTracing | None = None
     """Traces the records; None if tracing is off."""
+    core: NativeCore | None = None
+    """Renders and packs the records if it is not None, and tracing is off."""
     is_redis_full: bool = False
     """Whether Redis is full, so that no event can be folded until groups are emitted. Groups are then due by the wall clock, even
     though unread events wait: the partition clock would not advance.
@@ -262,7 +270,7 @@ class Emitter:
                 return done
         return done
 
-    async def _produce(self, entries: Sequence[SealedGroup]) -> tuple[list[SealedGroup], BaseException | None]:
+    async def _produce(self, entries: list[SealedGroup]) -> tuple[list[SealedGroup], BaseException | None]:
         """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error.
 
         A record that is too large counts as acknowledged once it is dead-lettered.
@@ -270,13 +278,14 @@ class Emitter:
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
-        new, output = tuple.__new__, shard.fold.output
-        records: list[OutgoingRecord] = []
-        owner: list[int] = []
-        for position, name, key, value in self.renderer.records(entries):
-            records.append(new(OutgoingRecord, (output, key, value, [("fold-id", name)], None, None)))
-            owner.append(position)
-        spans = [] if self.tracing is None else await self.tracing.begin(entries, records, owner)
+        columns = self._columns(self.renderer, entries)
+        spans: list[Span] = []
+        records: Sequence[OutgoingRecord]
+        if columns is None:
+            records, owner = self._records(self.renderer, entries)
+            spans = [] if self.tracing is None else await self.tracing.begin(entries, records, owner)
+        else:
+            records, owner = RenderedRecords(shard.fold.output, columns), columns.owners()
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)
         self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)
@@ -295,13 +304,34 @@ class Emitter:
                 unsent.add(position)
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
+    def _columns(self, renderer: Renderer, entries: list[SealedGroup]) -> ColumnRecords | None:
+        """Render entries with the native core; return None if Python must render them."""
+        if self.core is None or self.tracing is not None:
+            return None
+        try:
+            return renderer.columns(self.core, entries)
+        except NATIVE_ERROR:
+            self.core = None
+            logger.exception("native core failed, records are rendered by Python from now on fold=%s", self.shard.fold.name)
+            return None
+
+    def _records(self, renderer: Renderer, entries: list[SealedGroup]) -> tuple[list[OutgoingRecord], list[int]]:
+        """Render entries; return the records, and for each of them the position of its entry."""
+        new, output = tuple.__new__, self.shard.fold.output
+        records: list[OutgoingRecord] = []
+        owner: list[int] = []
+        for position, name, key, value in renderer.records(entries):
+            records.append(new(OutgoingRecord, (output, key, value, [(FOLD_ID, name)], None, None)))
+            owner.append(position)
+        return records, owner
+
     async def _dead_letter_too_large(self, record: OutgoingRecord) -> BaseException | None:
         """Send a dead letter, with key and id only, for a record that would otherwise block its shard forever; return the error."""
-        fold_id = dict(record.headers)["fold-id"]
+        fold_id = dict(record.headers)[FOLD_ID]
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
         kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)
         detail = f"{len(record.value or b'')} bytes"
-        rejected = RejectedEvent(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))
+        rejected = RejectedEvent(kept, RECORD_TOO_LARGE, detail, headers=((FOLD_ID, fold_id),))
         failed = await self.dead_letter_sender.send_once([rejected])
         if failed is None:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)

@@ -42,6 +42,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, FoldOutcome
 from streams_app.health.progress import Progress
 from streams_app.health.status import Status
+from streams_app.native import native_core
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
 from streams_app.reported_backoff import ReportedBackoff
 from streams_app.retries import retried
@@ -68,7 +69,7 @@ class FoldProcessor:
         self._dead_letter_sender = context.dead_letter_sender_of(shard.fold, shard.tp)
         self.emitter = Emitter(
             shard, context.producer, self._dead_letter_sender, context.clock, context.metrics,
-            statistics=self._statistics, tracing=context.record_tracing_of(shard),
+            statistics=self._statistics, tracing=context.record_tracing_of(shard), core=native_core(context.settings.worker.native),
         )  # fmt: skip
         self._decoded_batches = decoded_batches
         self._context = context

@@ -18,6 +18,7 @@ from streams_app.fold import EVENTS, RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import json_of
 from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.names import NameSet, shared_names_of_bytes
+from streams_app.native import ColumnRecords, NativeCore
 
 VERSION_SHIFT: Final = 2**40
 """The version of a record is the partition count times this, plus its last offset, plus the number of lost offsets. A version is
@@ -201,6 +202,23 @@ class Renderer:
                     continue
             for record in render(sealed, *self._of):
                 yield position, *record
+
+    def columns(self, core: NativeCore, entries: list[SealedGroup]) -> ColumnRecords | None:
+        """Render sealed groups with the native core, as :meth:`records` does; return None if there is no room for the records.
+
+        Groups with unusual keys or contents are rendered by :func:`render`.
+
+        Raises:
+            RuntimeError: The native core has a fault.
+        """
+        found = core.FoldedRecords((self._id, *self._between, _behind(self.lost)), self.lost, MAX_RECORD_BYTES)
+        unusual = found.advance(entries, 0) if self._is_usual else 0
+        while unusual is not None and unusual < len(entries):
+            for record in render(entries[unusual], *self._of):
+                if not found.put(unusual, *record):
+                    return None
+            unusual = found.advance(entries, unusual + 1) if self._is_usual else unusual + 1
+        return found
 
 
 def render(sealed: SealedGroup, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:

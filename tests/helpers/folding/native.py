@@ -1,6 +1,7 @@
 """Compares the native core with its reference in Python on mutated batches of events: ``python -m tests.helpers.folding.native``.
 
 A case is one event. Batches are built of usual and unusual events, then bytes of values, or of the batch itself, are changed.
+For each batch, random groups are also rendered and packed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import pack
 from streams_app.native import NativeCore, native_core, native_fault
 from streams_app.settings import Limits
+from tests.helpers.folding import native_records
 
 LIMITS = Limits(value_bytes=2_000, key_bytes=40, name_bytes=30, names_per_event=5)
 SETTINGS: dict[str, Any] = {"name": "f", "source": "s", "output": "o", "group_key": "id", "changed": "m"}
@@ -187,7 +189,7 @@ def main() -> int:
     print(f"seed {given.seed}", flush=True)
     random_of = random.Random(given.seed)
     for number in range(given.cases // 100):  # batches have 100 events on average
-        if found := difference(random_of, core):
+        if found := difference(random_of, core) or native_records.difference(random_of, core):
             print(f"DIFFERENT in batch {number:,}, seed {given.seed}: {found}")
             return 1
     print(f"{given.cases:,} cases are equal")

@@ -9,9 +9,13 @@ import pytest
 from aiokafka.errors import ProducerClosed
 
 from streams_app.delivery.producer import TOO_LARGE, OutgoingRecord
+from streams_app.folding.core.names import shared_names
+from streams_app.folding.core.record import RecordShape, Renderer, SealedGroup
 from streams_app.kafka.producer import AckedProducer
+from streams_app.kafka.rendered_records import RenderedRecords
 from streams_app.settings.sections import KafkaSettings
 from tests.conftest import KafkaServer, Names
+from tests.helpers.folding.native import required_core
 from tests.helpers.kafka.topics import create_topics, read_topic
 
 LIMIT_SECONDS = 60
@@ -37,6 +41,29 @@ async def test_any_number_of_large_records_for_one_partition_is_acknowledged(
 
     assert [[None] * count] * senders == outcomes
     assert sorted(list(range(count)) * senders) == sorted(int(record.value.partition(b" ")[0]) for record in found)
+
+
+async def test_records_of_the_native_core_are_appended_like_those_of_python(kafka: KafkaServer, names: Names) -> None:
+    topic = names.topic("out")
+    await create_topics(kafka.bootstrap_servers, [topic], 3)
+    changed = shared_names(["likes"])
+    groups = [SealedGroup(b"sg%d" % at, at, at + 5, 4, 1_000, 2_000, "quiet", 3_000, 4, changed) for at in range(3_000)]
+    columns = Renderer(RecordShape("f", ("id",), "changed", "names"), "posts", 3).columns(required_core(), groups)
+    assert columns is not None
+    packed = RenderedRecords(topic, columns)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    try:
+        outcomes = [await producer.send(records) for records in (packed, list(packed), packed)]
+    finally:
+        await producer.stop()
+    found = await read_topic(kafka.bootstrap_servers, topic, until=lambda found: len(found) >= 9_000, timeout_seconds=LIMIT_SECONDS)
+    places: dict[tuple[bytes | None, bytes | None], list[int]] = {}
+    for record in found:
+        places.setdefault((record.key, record.value), []).append(record.partition)
+
+    assert [[None] * 3_000] * 3 == outcomes
+    assert {(record.key, record.value) for record in packed} == places.keys()
+    assert all(3 == len(partitions) and 1 == len(set(partitions)) for partitions in places.values())
 
 
 async def test_stopped_producer_opens_no_connection(kafka: KafkaServer, names: Names) -> None:

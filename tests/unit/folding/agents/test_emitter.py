@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.fold import Fold
 from streams_app.folding.agents.emitter import FETCH_DELAY_MS, EmissionPass, Emitter
-from streams_app.folding.core.record import SealedGroup
+from streams_app.folding.core.names import shared_names
+from streams_app.folding.core.record import RecordShape, SealedGroup
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics
+from streams_app.kafka.rendered_records import RenderedRecords
+from streams_app.native import NativeCore
 from streams_app.settings import Settings
+from tests.helpers.folding.native import required_core
 from tests.helpers.manual_clock import ManualClock
 from tests.helpers.waiting import turns_of_loop
 
@@ -83,3 +90,34 @@ def test_records_and_events_are_counted_by_reason() -> None:
 
     assert {"quiet": 2, "flush": 1} == counted
     assert pytest.approx(1 - 3 / 15) == ratio
+
+
+class Sent:
+    """Producer that acknowledges all records, and stores them."""
+
+    def __init__(self) -> None:
+        self.calls: list[Sequence[OutgoingRecord]] = []
+
+    async def send(self, records: Sequence[OutgoingRecord]) -> Outcomes:
+        self.calls.append(records)
+        return [None] * len(records)
+
+
+async def test_records_are_rendered_by_python_after_a_panic(caplog: pytest.LogCaptureFixture) -> None:
+    def panic(*_: Any) -> Any:
+        raise RuntimeError("the native core panicked")
+
+    emitter, sent = emitter_after(None), Sent()
+    emitter.producer = sent
+    emitter.shard.definition.stored = RecordShape.of(FOLD)
+    entries = [SealedGroup(b"sa", at, at, 1, 0, 0, "quiet", 0, 1, shared_names(["likes"])) for at in range(3)]
+    for core in (required_core(), cast("NativeCore", SimpleNamespace(FoldedRecords=panic)), None):
+        emitter.core = core
+
+        assert (entries, None) == await emitter._produce(entries)
+    assert emitter.core is None
+    assert [list(sent.calls[0])] * 3 == [list(records) for records in sent.calls]
+    assert [RenderedRecords, list, list] == [type(records) for records in sent.calls]
+    assert ["native core failed, records are rendered by Python from now on fold=f"] == [
+        line.getMessage() for line in caplog.records
+    ]
