@@ -96,7 +96,7 @@ FLOORS = [
     "subscribers/declaration", "subscribers/state",
     "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "requirements",
-    "local", "tuning", "operations", "checking",
+    "local", "tuning", "operations", "operations/forget", "checking",
     "console/reading", "console/pages", "console/actions", "console", "worker", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import the folders before it."""

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "tune": "streams_app.cli.tune",
     "dead-letters": "streams_app.cli.dead_letters",
     "reset": "streams_app.cli.reset",
+    "forget": "streams_app.cli.forget",
     "read-store": "streams_app.cli.read_store",
     "events": "streams_app.cli.events",
     "live": "streams_app.cli.live",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from streams_app.delivery import ranges
 from streams_app.delivery.fingerprints import Fingerprint
@@ -131,3 +131,12 @@ class SealedGroups:
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)
+
+
+class ForgetReply(NamedTuple):
+    """What ``forget.lua`` has removed: open groups, the events in them, requests and answers of operators, and sealed records."""
+
+    groups: int
+    events: int
+    requests: int
+    records: int

@@ -23,7 +23,7 @@ from streams_app.folding.store.arguments import PackedGroups
 from streams_app.folding.store.codec import unpack_open_group
 from streams_app.folding.store.drop_request import dropped_groups
 from streams_app.folding.store.keys import ShardKeys
-from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, RangeInProgress, SealedGroups
+from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, ForgetReply, RangeInProgress, SealedGroups
 from streams_app.folding.store.scripts import FoldScripts
 
 FINISHED_RANGES: Final = 500
@@ -204,6 +204,16 @@ class ShardStore:
             FencedError: Also if Redis still stores open groups or sealed records of the former definition.
         """
         await self._call("define", token=token, definition=definition)
+
+    async def forget(self, token: str, groups: Sequence[bytes], below: int, records: Sequence[bytes]) -> ForgetReply:
+        """Remove what the shard stores of some groups; ``token`` becomes the owner if a group or a record is removed.
+
+        Args:
+            below: An open group stays if its first offset is not below this one.
+            records: Entries of the outbox, exactly as stored.
+        """
+        reply = await self._call("forget", token=token, groups=list(groups), below=below, records=list(records))
+        return ForgetReply(reply[1], int(reply[2]), reply[3], reply[4])
 
     async def outbox(self, token: str, page: int) -> list[SealedGroup]:
         """Return all sealed groups in the outbox, in the order of their first offsets; one script reads ``page`` records."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
 from streams_app.delivery.scripts import ScriptSet
 from streams_app.errors import check_state_format
-from streams_app.journal.core.block import BLOCK_OVERHEAD, escaped, scan_position
+from streams_app.journal.core.block import BLOCK_OVERHEAD, escaped, last_of, position, scan_position
 from streams_app.journal.store.keys import JournalKeys
 from streams_app.journal.store.segment import Segment, packed_segment, segments_of
 
@@ -295,6 +295,20 @@ class JournalStore(_ShardAccess):
         """Remove a segment if it is the oldest one and is not open; True also if an earlier call did, whose reply was lost."""
         return self._is_changed(change := next(self._changes), await self._call(
             "drop", self._keys, token=self._token, first=str(first), change=change,
+        ))  # fmt: skip
+
+    async def forget(self, segment: Segment, removed: Sequence[bytes], added: Sequence[bytes]) -> bool:
+        """Replace some blocks of a segment; return False if the segment was removed or has other blocks.
+
+        Args:
+            segment: State of the segment afterwards; its ``generation`` remains.
+            removed: The blocks to remove, as :meth:`scan` has returned them under this claim.
+            added: Blocks with the rows of removed blocks that are kept, of about :data:`STAGED_BYTES` in total.
+        """
+        bounds = [bound for block in removed for bound in (position(*last_of(block)), scan_position(block))]
+        return self._is_changed(change := next(self._changes), await self._call(
+            "forget", self._keys, token=self._token, first=str(segment.first), generation=segment.generation,
+            about=packed_segment(segment), removed=bounds, added=list(added), change=change,
         ))  # fmt: skip
 
     def _is_changed(self, change: int, reply: Any) -> bool:

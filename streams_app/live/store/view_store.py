@@ -235,6 +235,15 @@ class ViewStore:
         )  # fmt: skip
         return ExpireReply(int(reply[1]), bool(reply[2]), int(reply[3]))
 
+    async def forget(self, pages: Sequence[str], items: Sequence[tuple[str, str]]) -> tuple[int, int]:
+        """Remove pages, and items of other pages; the token becomes the owner if something is removed.
+
+        Returns:
+            The numbers of removed pages and items.
+        """
+        reply = await self._call("forget", token=self._token, pages=list(pages), items=[name for pair in items for name in pair])
+        return reply[1], reply[2]
+
 
 class ViewReader:
     """Reads the ``show`` newest items of each page of one view, for hubs and commands, without changing them."""

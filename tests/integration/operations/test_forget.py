@@ -1,0 +1,311 @@
+"""``streams-app forget``: what it removes from the state in Redis, and what it leaves to other keys, byte by byte."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.scripts import FencedError
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.store.shard_store import ShardStore
+from streams_app.journal.core.block import decode, encode
+from streams_app.journal.core.entry import Row
+from streams_app.journal.store.journal_store import JournalStore, NoEventsReply
+from streams_app.live.core.operations import Change
+from streams_app.live.core.state import Item
+from streams_app.live.store.keys import presence_keys, view_keys
+from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
+from streams_app.operations.forget import forget, plan_forget
+from streams_app.operations.forget.part import Receipt
+from streams_app.settings import Settings
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers.folding.scripts import open_in
+from tests.helpers.journal.journals import JournalShard, row
+from tests.helpers.kafka.topics import create_topics, produce
+
+PERSON = "person-4711-xq"
+"""A key that no other test has, and that occurs in no other text."""
+
+BOUNDS = Bounds(1_000, 3_600_000)
+CLOCK_MS = 1_700_000_000_000
+
+
+class Application:
+    """An application without workers, with state that its workers left."""
+
+    def __init__(self, client: Redis, settings: Settings) -> None:
+        self.client, self.settings = client, settings
+
+    async def forget(self, key: str = PERSON, wait_seconds: float = 0) -> Receipt:
+        return await forget(self.settings, key, SystemClock(), wait_seconds)
+
+    async def plan(self, key: str = PERSON) -> Receipt:
+        return await plan_forget(self.settings, key, SystemClock())
+
+    async def open_groups(self, *keys: str, first: int = 0) -> ShardStore:
+        events = [FoldEvent(first + at, 5_000 + at, b"s" + key.encode(), {"likes": 1}) for at, key in enumerate(keys)]
+        return await open_in(self.settings.app_id, "f", self.settings.folds[0].source, self.client, 0, events, BOUNDS)
+
+    async def everything(self) -> dict[bytes, bytes]:
+        """Return each key of the application in Redis with its content; compressed blocks are decompressed."""
+        found = {}
+        async for key in self.client.scan_iter(match=f"{{{self.settings.app_id}/*", count=1_000):
+            found[key] = await self._content(key)
+        return found
+
+    async def _content(self, key: bytes) -> bytes:
+        client: Any = self.client
+        match await client.type(key):
+            case b"hash":
+                fields = await client.hgetall(key)
+                return b"|".join(part for pair in sorted(fields.items()) for part in pair)
+            case b"set":
+                return b"|".join(sorted(await client.smembers(key)))
+            case b"zset":
+                members = [member for member, _ in await client.zrange(key, 0, -1, withscores=True)]
+                if b":blocks:" in key:
+                    return b"|".join(repr(rows).encode() for member in members for rows in decode(member))
+                return b"|".join(members)
+        return bytes(await client.get(key))
+
+    async def traces(self, key: str = PERSON) -> list[bytes]:
+        return [name for name, content in (await self.everything()).items() if key.encode() in name + content]
+
+
+@pytest.fixture
+async def application(
+    kafka: KafkaServer, redis_server: RedisServer, redis_client: Redis, names: Names
+) -> AsyncIterator[Application]:
+    source, output, dead = (names.topic(suffix) for suffix in ("events", "folded", "dead"))
+    settings = Settings.model_validate({
+        "app_id": names.app_id,
+        "redis": {"url": redis_server.url},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+        "folds": [{
+            "name": "f", "source": source, "output": output, "dead_letters": dead, "group_key": "g", "changed": "m",
+            "quiet_period": "1s",
+        }],
+        "journals": [{"name": "days", "source": source, "key": "g"}],
+        "live": [
+            {"name": "news", "kind": "list", "source": source, "page": "g", "item": "m", "expiry": "1h", "dead_letters": dead,
+                "public": True},
+            {"name": "here", "kind": "presence", "expiry": "1m", "public": True},
+        ],
+    })  # fmt: skip
+    await create_topics(kafka.bootstrap_servers, [source, output, dead], partitions=1)
+    yield Application(redis_client, settings)
+
+
+async def produced(application: Application, events: int) -> None:
+    await produce(application.settings.kafka.bootstrap_servers, application.settings.folds[0].source, [(b"k", b"{}")] * events)
+
+
+async def test_open_groups_requests_and_records_of_a_key_are_removed_and_those_of_other_keys_stay(application: Application) -> None:
+    await produced(application, 6)
+    store = await application.open_groups(PERSON, "anna")
+    await store.seal("me", 1, 5_001, BOUNDS, quiet=False, everything=True, limit=10, partitions=1)
+    await application.open_groups(PERSON, "ben", PERSON, "anna", first=2)
+    member = b"s" + PERSON.encode()
+    await application.client.hset(store.keys.drop, member, b"2 []")
+    await application.client.hset(store.keys.dropped, member, b"0 1 0 1 0 []")
+    await application.client.sadd(store.keys.flush, member, b"sanna")
+    expected = {"open groups": 1, "events in open groups": 2, "records not yet sent": 1, "requests of operators": 3}
+    plan = await application.plan()
+    assert await application.traces()
+    receipt = await application.forget()
+
+    assert (expected, expected) == (dict(plan.found["fold f"]), dict(receipt.found["fold f"]))
+    assert [] == await application.traces()
+    assert [b"sben", b"sanna"] == await application.client.zrange(store.keys.first, 0, -1)
+    assert 1 == await application.client.zcard(store.keys.outbox)
+    assert {} == {where: counts for where, counts in (await application.forget()).found.items() if any(counts.values())}
+
+
+def of_others(rows: list[Row]) -> list[Row]:
+    return [one for one in rows if one.key != b"s" + PERSON.encode()]
+
+
+@pytest.fixture
+async def journal(application: Application) -> JournalShard:
+    shard = JournalShard(application.client, application.settings)
+    await shard.claim()
+    return shard
+
+
+async def rows_in(shard: JournalShard) -> list[Row]:
+    """Return every row of a journal, by segment, key and offset."""
+    return [
+        found
+        for segment in await shard.segments()
+        if segment.form != "gap"
+        for block in cast("Any", await shard.client.zrange(await shard.blocks_key(segment.first), 0, -1))
+        for found in decode(block)
+    ]
+
+
+@pytest.mark.parametrize("neighbours", ["an", "zoe", PERSON + "x", PERSON[:-1]])
+async def test_events_of_a_key_leave_raw_and_packed_segments_and_those_of_other_keys_stay(
+    application: Application, journal: JournalShard, neighbours: str
+) -> None:
+    others = ["aa", neighbours, PERSON + "\0"]
+    rows = [row(key, at, at // 8, b"%d" % at) for at, key in enumerate([*others, PERSON, *others, PERSON] * 3)]
+    await produced(application, len(rows))
+    await journal.append(rows)
+    first = (await journal.segments())[0]
+    await journal.pack(first.first, rows[:8])
+    before, about = of_others(await rows_in(journal)), await journal.segments()
+    receipt = await application.forget()
+    after = await journal.segments()
+
+    assert {"events": 6} == dict(receipt.found["journal days"])
+    assert before == await rows_in(journal)
+    assert [one.entries - 2 for one in about] == [one.entries for one in after]
+    assert not any(key == b"s" + PERSON.encode() for one in after for key, _ in one.largest)
+    assert [one.last for one in about] == [one.last for one in after]
+
+
+async def test_segment_with_nothing_but_the_key_stays_readable(application: Application, journal: JournalShard) -> None:
+    await produced(application, 2)
+    await journal.append([row(PERSON, 0), row(PERSON, 1)])
+    await application.forget()
+    (segment,) = await journal.segments()
+
+    assert (0, 0) == (segment.entries, segment.stored_bytes)
+    assert NoEventsReply(1, 1, 0) == await journal.reader.read(journal.keys, b"s" + PERSON.encode(), -1)
+    assert [] == await application.traces()
+
+
+async def test_keeper_that_packed_a_segment_meanwhile_does_not_bring_events_back(
+    application: Application, journal: JournalShard
+) -> None:
+    rows = [row(PERSON, 0), row("anna", 1), row("anna", 2, 1)]
+    await produced(application, 3)
+    await journal.append(rows)
+    (segment, _) = await journal.segments()
+    packed = replace(segment, form="packed", generation="later", is_closed=True)
+    await journal.store.stage(packed, [encode(sorted(rows[:2]), 3)], begins=True)
+    await application.forget()
+    with pytest.raises(FencedError):
+        await journal.store.swap(packed, 1)
+
+    assert [] == await application.traces()
+
+
+async def test_worker_that_reclaims_the_journal_meanwhile_is_overtaken(
+    application: Application, journal: JournalShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await produced(application, 2)
+    await journal.append([row(PERSON, 0), row("anna", 1)])
+    remove, times = JournalStore.forget, itertools.count(1)
+
+    async def overtaken(store: JournalStore, *arguments: Any) -> bool:
+        if next(times) < 3:
+            await journal.claim()
+        return await remove(store, *arguments)
+
+    monkeypatch.setattr(JournalStore, "forget", overtaken)
+    receipt = await application.forget()
+
+    assert ({"events": 1}, []) == (dict(receipt.found["journal days"]), await application.traces())
+
+
+async def test_damaged_block_that_may_have_events_of_the_key_is_reported(application: Application, journal: JournalShard) -> None:
+    rows = [row("anna", 0), row(PERSON, 1), row("zoe", 2), row("zoe", 3, 1)]
+    await produced(application, 4)
+    await journal.append(rows)
+    await journal.pack(0, rows[:3])
+    await journal.damage(0)
+    receipt = await application.forget()
+
+    assert 1 == sum("journal days: still there: 1 damaged blocks" in one for one in receipt.not_yet)
+
+
+async def live_shard(application: Application) -> ViewStore:
+    app_id, view = application.settings.app_id, application.settings.live[0]
+    keys = view_keys(app_id, view.name, view.source, 0)
+    store = ViewStore(LiveScripts(application.client), keys, "me", has_data=True, expiry_ms=3_600_000, keep=10)
+    await store.claim("d", "id", 1, begin=ViewStart(-1, CLOCK_MS, ViewMetadata()))
+    return store
+
+
+async def test_page_of_the_key_and_items_with_its_name_are_removed_and_the_owner_is_fenced(application: Application) -> None:
+    await produced(application, 1)
+    store, here = await live_shard(application), presence_keys(application.settings.app_id, "here").here_prefix
+    items = [Item(PERSON, CLOCK_MS + 1, b"payload"), Item("other", CLOCK_MS + 2, b"kept")]
+    changes = [Change("page", (), items), Change("single", (), items[:1]), Change(PERSON, (), items[1:])]
+    await store.apply(-1, 0, changes, ViewMetadata())
+    await application.client.zadd(f"{here}{PERSON}", {"tab": CLOCK_MS})
+    plan = await application.plan()
+    receipt = await application.forget()
+    with pytest.raises(FencedError):
+        await store.expire(0, CLOCK_MS, moves_clock=False)
+    keys = view_keys(application.settings.app_id, "news", application.settings.live[0].source, 0)
+
+    assert {"live view news": {"pages": 1, "items": 3}, "live view here": {"pages": 1}} == {
+        where: dict(counts) for where, counts in receipt.found.items() if any(counts.values())
+    }
+    assert {"pages": 1, "items": 3} == dict(plan.found["live view news"])
+    assert ([], [b"page"]) == (await application.traces(), await application.client.hkeys(keys.pages))
+    assert {b"other": b"kept"} == await application.client.hgetall(f"{keys.data_prefix}page")
+
+
+async def test_owner_of_a_fold_is_fenced_only_if_something_of_the_key_was_stored(application: Application) -> None:
+    await produced(application, 3)
+    store = await application.open_groups("anna")
+    await application.forget()
+    await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=1)
+    await application.forget("anna")
+    with pytest.raises(FencedError):
+        await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=1)
+
+
+async def test_events_that_no_worker_has_read_yet_are_reported(application: Application) -> None:
+    await application.open_groups("anna")
+    await produced(application, 5)
+    receipt = await application.forget()
+    topic = application.settings.folds[0].source
+
+    assert f"fold f: {topic}-0 is read up to offset 1 of 5" in receipt.not_yet
+
+
+async def test_group_that_was_opened_after_the_command_began_stays(application: Application) -> None:
+    await produced(application, 2)
+    await application.open_groups("anna", "ben", PERSON)
+    receipt = await application.forget()
+
+    assert (0, []) == (receipt.found["fold f"]["open groups"], [one for one in receipt.not_yet if "fold" in one])
+    assert await application.traces()
+
+
+@pytest.mark.parametrize("typed", ["17", '"17"'])
+async def test_number_and_text_are_two_keys(application: Application, typed: str) -> None:
+    await produced(application, 2)
+    events = [FoldEvent(0, 5_000, b"s17", {"a": 1}), FoldEvent(1, 5_001, b"j17", {"a": 1})]
+    fold = application.settings.folds[0]
+    store = await open_in(application.settings.app_id, "f", fold.source, application.client, 0, events, BOUNDS)
+    await application.forget(typed)
+
+    assert ([] if typed == "17" else [b"j17"]) == await application.client.zrange(store.keys.first, 0, -1)
+
+
+ODD_KEYS = ["", "*", "nobody", "\udcff", '"\\ud800"', "[", "[" * 9_000, "x" * 60_000, "{a}", "NaN", "1e999"]
+
+
+async def test_key_that_nothing_has_changes_nothing(application: Application, journal: JournalShard) -> None:
+    await produced(application, 1)
+    await application.open_groups("anna")
+    await journal.append([row("anna", 0)])
+    before = await application.everything()
+    for key in ODD_KEYS:
+        receipt = await application.forget(key)
+        assert not any(number for counts in receipt.found.values() for number in counts.values())
+        assert not any("still there" in one for one in receipt.not_yet)
+
+    assert before == await application.everything()
