@@ -11,6 +11,7 @@ selector: FOLDER/versions.json lists them.
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import os
 import re
@@ -222,13 +223,14 @@ if (location.protocol === "file:") {
 """
 
 
-def load_worker_of_the_site(site: Path) -> None:
-    """Replace the script from another server by one with the text of the search worker."""
+def finish_pages(site: Path) -> None:
+    """Replace the script from another server by one with the text of the search worker, and prepare tables for narrow screens."""
     (worker,) = site.glob("assets/javascripts/workers/search.*.js")
     _write(site / "assets/javascripts/file-worker.js", FILE_WORKER.replace("SOURCE", json.dumps(worker.read_text("utf-8"))))
     for page in site.rglob("*.html"):
         script = os.path.relpath(site / "assets/javascripts/file-worker.js", page.parent)
-        _write(page, page.read_text("utf-8").replace(WORKER_SHIM, f'<script src="{script}"></script>'))
+        text = page.read_text("utf-8").replace(WORKER_SHIM, f'<script src="{script}"></script>')
+        _write(page, for_narrow_screens(text))
 
 
 def build(output: Path, *, selector: bool = False) -> None:
@@ -243,6 +245,26 @@ def build(output: Path, *, selector: bool = False) -> None:
         shutil.copytree(site, output)
 
 
+TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
+NAME: Final = re.compile(r"(?<=<code>)[\w.]{16,}(?=</code>)")
+
+
+def for_narrow_screens(page: str) -> str:
+    """Return a page whose table cells have the name of their column; long names in tables may break after ``_`` and points."""
+
+    def labelled(table: re.Match[str]) -> str:
+        names = re.findall(r"<th[^>]*>(.*?)</th>", table[0])
+        rows = re.split(r"(?=<tr>)", NAME.sub(lambda name: re.sub(r"(?<=[._])(?=\w)", "<wbr>", name[0]), table[0]))
+        return "".join(_labelled_row(row, names) for row in rows)
+
+    return TABLE.sub(labelled, page)
+
+
+def _labelled_row(row: str, names: list[str]) -> str:
+    labels = (html.escape(re.sub(r"<[^>]*>", "", name)) for name in names)
+    return re.sub(r"<td(?=[ >])", lambda _: f'<td data-label="{next(labels, "")}"', row)
+
+
 def _built(work: Path, *, selector: bool) -> Path:
     write_pages(work / "pages")
     # Without a selector, the version is part of the name in the header.
@@ -254,7 +276,7 @@ def _built(work: Path, *, selector: bool) -> Path:
     if (ended := subprocess.run(program, cwd=work, check=False)).returncode:
         raise SystemExit(ended.returncode)
     site = work / "site"
-    load_worker_of_the_site(site)
+    finish_pages(site)
     for page in (work / "pages").rglob("*.md"):
         shutil.copy(page, site / page.relative_to(work / "pages"))
     _write(site / "llms.txt", llms_txt(work / "pages"))

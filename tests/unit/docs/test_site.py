@@ -14,8 +14,9 @@ from tests.checkout.site import (
     PAGES,
     WORKER_SHIM,
     faults,
+    finish_pages,
+    for_narrow_screens,
     llms_txt,
-    load_worker_of_the_site,
     navigation,
     page_of,
     relinked,
@@ -77,13 +78,23 @@ def test_llms_txt_has_each_page_with_a_sentence(tmp_path: Path) -> None:
     assert DOCS == ROOT / "docs"
 
 
+def test_cell_of_a_table_has_the_name_of_its_column_and_breaks_long_names() -> None:
+    head = "<table><thead><tr><th>metric</th><th>what <em>it</em> is</th></tr></thead>"
+    row = "<tr><td><code>streams_app_lag_events</code></td><td>Lag.</td></tr>"
+    after = "</table> <code>streams_app_lag_events</code>"
+
+    name = "streams_<wbr>app_<wbr>lag_<wbr>events"
+    expected = f'<tr><td data-label="metric"><code>{name}</code></td><td data-label="what it is">Lag.</td></tr>'
+    assert f"{head}{expected}{expected}{after}" == for_narrow_screens(f"{head}{row}{row}{after}")
+
+
 def test_page_loads_the_worker_of_the_search_from_its_own_site(tmp_path: Path) -> None:
     worker = tmp_path / "assets" / "javascripts" / "workers" / "search.0.min.js"
     for path, text in ((worker, "onmessage = '</x>'"), (tmp_path / "how-to" / "a.html", f"<head>{WORKER_SHIM}</head>")):
         path.parent.mkdir(parents=True)
         path.write_text(text, "utf-8")
 
-    load_worker_of_the_site(tmp_path)
+    finish_pages(tmp_path)
 
     assert [] == faults(tmp_path)
     assert '<script src="../assets/javascripts/file-worker.js">' in (tmp_path / "how-to" / "a.html").read_text("utf-8")
