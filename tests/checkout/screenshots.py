@@ -56,11 +56,11 @@ async def bad_events(broker: str, source: str) -> None:
 
 
 async def taken(page: Page, path: Path, *, whole: bool) -> None:
-    """Take a picture of 200 colors, which is half as large."""
+    """Take a picture of 256 colors, which is half as large."""
     await page.wait_for_selector("h1, .says, .verdict")
     await page.wait_for_function("() => [...document.querySelectorAll('[data-plot]')].every((box) => box.querySelector('canvas'))")
     taken = Image.open(BytesIO(await page.screenshot(full_page=whole)))
-    taken.convert("RGB").quantize(200, dither=Image.Dither.NONE).save(path, optimize=True)
+    taken.convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 async def pictures(browser: Browser, url: str, paths: dict[str, str], more: Path | None) -> None:

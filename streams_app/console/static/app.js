@@ -77,9 +77,11 @@ const dataOf = (box) => {
   const values = box.dataset.points.split(",").map((text) => text === "" ? null : Number(text))
   return [values.map((_, at) => from + at * step), values]
 }
+const whole = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].flatMap((power) => [1, 2, 5].map((one) => one * 10 ** power))
 const draw = (box) => {
   const { unit } = box.dataset
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", gap: 4 }
+  const isCount = !units[unit] && !unit.endsWith("/s")  // there is no half group
   const short = (value) => units[unit]?.(value).replace(".0%", "%") ?? number(value)
   const plot = new uPlot({
     width: box.clientWidth, height: box.clientHeight, legend: { show: false }, padding: [6, 4, 0, 0],
@@ -88,7 +90,7 @@ const draw = (box) => {
     series: [{}, { stroke: color("--accent"), fill: `${color("--accent")}1a`, width: 1.5, spanGaps: false, points: { show: false } }],
     axes: [
       { ...axis, grid: { show: false }, size: 22, space: 70, values: (_, ticks) => ticks.map((at) => localText(new Date(at * 1000)).slice(11, 16)) },
-      { ...axis, size: 46, space: 34, values: (_, ticks) => ticks.map(short) },
+      { ...axis, size: 46, space: 34, incrs: isCount ? whole : undefined, values: (_, ticks) => ticks.map(short) },
     ],
     plugins: [pointer(unit)],
   }, dataOf(box), box)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from importlib.resources import files
 from importlib.util import find_spec
 
+import pytest
 from playwright.async_api import Browser, Page
 from redis.asyncio import Redis
 
 from tests.conftest import _unavailable
 from tests.helpers.cli.commands import FOLD, Place
-from tests.helpers.kafka.topics import produce
-from tests.integration.console.test_console_browser import PAGES, browser, seen
+from tests.helpers.console.consoles import RunningConsole
+from tests.helpers.console.shown import LOGIN, each_page, seen
+from tests.helpers.waiting import wait_until
+from tests.integration.console.test_console_browser import browser
 from tests.servers.cache import ServerUnavailableError
 
 __all__ = ["browser"]
@@ -38,26 +41,33 @@ async def violations(page: Page, script: str) -> dict[str, list[str]]:
     return {scheme: texts for scheme, texts in found.items() if texts}
 
 
-async def test_no_page_violates_a_rule_of_accessibility(app: Place, redis_client: Redis, browser: Browser) -> None:
-    script, dead = axe_core(), app.topics[2]
-    headers = {"reason": "no-group", "detail": "account_id is missing or null", "fold": FOLD, "source-topic": app.topics[0]}
+@pytest.mark.parametrize("are_servers_away", [False, pytest.param(True, marks=pytest.mark.long)])
+async def test_no_page_violates_a_rule_of_accessibility(
+    app: Place, redis_client: Redis, browser: Browser, are_servers_away: bool
+) -> None:
+    script = axe_core()
     found = {}
-    async with seen(app, redis_client, browser) as (console, tabs):
-        packed = [(name, text.encode()) for name, text in headers.items()]
-        await produce(app.bootstrap, dead, [(b"k", b'{"metrics": {"likes": 1}}')], headers=packed, partition=0)
-        others = {
-            "topic": f"/topics/{app.topics[0]}",
-            "dead letters": f"/topics/{dead}",
-            "dead letter": f"/topics/{dead}/dead-letter?partition=0&offset=0",
-            "partitions": f"/folds/{FOLD}?partitions=yes",
-        }
-        for name, path in (PAGES | others).items():
-            page = await tabs.open(console.url + path.replace("SOURCE", app.topics[0]))
-            await page.wait_for_selector("h1, .says, .verdict")
+    async with seen(app, redis_client, browser, are_servers_away=are_servers_away) as (console, tabs):
+        if not are_servers_away:
+            await console.post(f"/folds/{FOLD}/window")
+            await wait_until(lambda: is_drawn(console), 60, "the curve of the window")
+        async for name, page in each_page(app, console, tabs):
             found[name] = await violations(page, script)
-            await page.close()
 
     assert {} == {name: texts for name, texts in found.items() if texts}
+
+
+async def is_drawn(console: RunningConsole) -> bool:
+    return "Compute again" in (await console.get(f"/folds/{FOLD}"))[1]
+
+
+async def test_login_violates_no_rule_of_accessibility(app: Place, redis_client: Redis, browser: Browser) -> None:
+    script = axe_core()
+    async with seen(app, redis_client, browser, has_token=True) as (console, tabs):
+        page = await tabs.open(console.url + LOGIN)
+        found = await violations(page, script)
+
+    assert {} == found
 
 
 async def test_rule_of_accessibility_that_is_violated_is_found(app: Place, redis_client: Redis, browser: Browser) -> None:

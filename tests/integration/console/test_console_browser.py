@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +11,13 @@ import pytest
 from playwright.async_api import Browser
 from redis.asyncio import Redis
 
-from streams_app.clock import SystemClock
-from streams_app.folding.core.event import FoldEvent
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place
-from tests.helpers.console.consoles import RunningConsole, running_console, token_file, with_components, with_console
-from tests.helpers.folding.scripts import open_in
-from tests.helpers.kafka.topics import create_topics
-from tests.helpers.live.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
+from tests.helpers.console.consoles import running_console, token_file, with_console
+from tests.helpers.console.shown import PAGES, each_page, seen
+from tests.helpers.live.browsers import CONTRAST, SHIFT, opened_tabs, shows, started_browser
 from tests.helpers.waiting import wait_until
 
-PAGES = {
-    "overview": "/",
-    "fold": f"/folds/{FOLD}",
-    "group": f"/folds/{FOLD}/group?key=anna",
-    "record": f"/folds/{FOLD}/record?id={FOLD}:SOURCE:0:0-0&key=anna",
-    "read store": "/read-stores/dashboard",
-    "live": "/live/newest?page=anna",
-    "presence": "/live/visitors?page=anna",
-    "journal": "/journals/events?key=anna",
-    "workers": "/workers",
-    "settings": "/settings?check=run",
-    "search": f"/search?q={FOLD}",
-    "missing": "/nothing",
-}
-TOPIC = "topic"
 VIEWS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
@@ -44,6 +25,20 @@ VIEWS: dict[str, dict[str, Any]] = {
     "wide": {"viewport": {"width": 2000, "height": 1100}},
     "without-javascript": {"java_script_enabled": False},
 }
+FOCUSABLE = "a[href], button, input:not([type=hidden]), textarea, select, summary, [tabindex='0']"
+STILL = f"""() => {{
+  const shown = (one) => one.checkVisibility({{ visibilityProperty: true }})
+  window.wanted = [...document.querySelectorAll("{FOCUSABLE}")].filter(shown)
+  document.activeElement.blur()
+}}"""
+FOCUSED = """() => {
+  const one = document.activeElement
+  const style = getComputedStyle(one)
+  const isSeen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1
+  return [window.wanted.indexOf(one), isSeen, one.outerHTML.slice(0, 120)]
+}"""
+"""Position of the focused element among those that want to be reached, and whether its focus is visible."""
+
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -53,20 +48,6 @@ async def browser() -> AsyncIterator[Browser]:
         yield started
 
 
-@asynccontextmanager
-async def seen(app: Place, client: Redis, browser: Browser, **options: Any) -> AsyncIterator[tuple[RunningConsole, Tabs]]:
-    """Serve a console of three open groups, and open a browser."""
-    now_ms = SystemClock().now_ms()
-    await create_topics(app.bootstrap, app.topics, partitions=1)
-    keys = ("anna", "<b>bold</b>", "k" * 400)
-    events = [FoldEvent(number, now_ms + number, b"s" + key.encode(), {"likes": 1}) for number, key in enumerate(keys)]
-    await open_in(app.names.app_id, FOLD, app.topics[0], client, 0, events)
-    settings = with_components(Settings.load(Path(app.config()), {}), app.folder)
-    async with running_console(settings) as console, opened_tabs(browser, **options) as tabs:
-        yield console, tabs
-        tabs.errors[:] = [error for error in tabs.errors if "status of 404" not in error]
-
-
 @pytest.mark.parametrize(
     "view", [view if view in ("dark", "small") else pytest.param(view, marks=pytest.mark.long) for view in VIEWS]
 )
@@ -74,14 +55,11 @@ async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, b
     poor: dict[str, Any] = {}
     overflow = {}
     async with seen(app, redis_client, browser, **VIEWS[view]) as (console, tabs):
-        for name, path in (PAGES | {TOPIC: f"/topics/{app.topics[0]}"}).items():
-            page = await tabs.open(console.url + path.replace("SOURCE", app.topics[0]))
-            await page.wait_for_selector("h1, .says, .verdict")
+        async for name, page in each_page(app, console, tabs):
             assert await page.title()
             if view != "without-javascript":
                 poor[name] = await page.evaluate(CONTRAST)
                 overflow[name] = await page.evaluate(OVERFLOW)
-            await page.close()  # a browser keeps six connections to a host, and each live page has one
 
     assert {} == {name: found for name, found in poor.items() if found}
     assert {} == {name: pixels for name, pixels in overflow.items() if pixels > 0}
@@ -160,22 +138,27 @@ async def test_login_is_by_keyboard_alone(app: Place, browser: Browser, tmp_path
     assert [(True, "Lax")] == [(cookie.get("httpOnly"), cookie.get("sameSite")) for cookie in cookies]
 
 
-async def test_everything_is_reached_by_the_tab_key(app: Place, redis_client: Redis, browser: Browser) -> None:
+async def test_everything_on_every_page_is_reached_by_the_tab_key_in_its_order_and_seen(
+    app: Place, redis_client: Redis, browser: Browser
+) -> None:
+    found = {}
     async with seen(app, redis_client, browser) as (console, tabs):
-        page = await tabs.open(console.url + PAGES["fold"])
-        await shows(page, "#connection", "live")
-        wanted = await page.locator("a[href], button, input, [tabindex='0']").count()
-        reached = set()
-        for _ in range(wanted + 5):
-            await page.keyboard.press("Tab")
-            reached.add(
-                await page.evaluate("""() => {
-              const all = [...document.querySelectorAll("a[href], button, input, [tabindex='0']")]
-              return all.indexOf(document.activeElement)
-            }""")
-            )
+        async for name, page in each_page(app, console, tabs):
+            await page.evaluate(STILL)
+            reached = []
+            for _ in range(await page.evaluate("() => window.wanted.length")):
+                await page.keyboard.press("Tab")
+                reached.append(await page.evaluate(FOCUSED))
+            await page.keyboard.press("/")
+            slash = await page.evaluate("document.activeElement.id")
+            await page.evaluate("document.activeElement.blur()")
+            await page.keyboard.press("Control+k")
+            keys = (slash, await page.evaluate("document.activeElement.id"))
+            wrong = [one for number, one in enumerate(reached) if one[:2] != [number, True]]
+            if wrong or keys != ("search", "search"):
+                found[name] = (wrong, keys)
 
-    assert set(range(wanted)) <= reached
+    assert {} == found
 
 
 async def test_search_is_reached_by_its_keys_and_a_slash_in_a_field_is_a_character(
