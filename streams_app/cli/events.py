@@ -81,6 +81,33 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     return 1 if changes else 0
 
 
+@command.command(name="retry")
+@with_settings
+@click.argument("subscriber")
+@click.option("--yes", is_flag=True, help="Retry them; without this option nothing is retried.")
+def retry(settings: Settings, subscriber: str, yes: bool) -> None:
+    """Retry now the events of SUBSCRIBER that wait for a retry.
+
+    After the cause of failures is mended, waiting events need not wait until they are due. If the circuit breaker is open, the
+    workers probe at once, too. An attempt that fails counts as at any other time. Order by key, the rate and the concurrency are
+    kept. Workers keep running, and each carries out the request within two seconds.
+
+    Without --yes, the command only shows what waits.
+    """
+    from streams_app.operations.audit import audit
+    from streams_app.operations.retry_now import retry_now, waiting_events
+    from streams_app.subscribers.declaration.loading import subscription_named
+
+    one, clock = subscription_named(settings, subscriber), SystemClock()
+    if not yes:
+        found = asyncio.run(waiting_events(settings, one, clock))
+        click.echo("\n".join([*found.lines(clock.now_ms()), "nothing is retried yet: repeat it with --yes"]))
+        return
+    done = asyncio.run(retry_now(settings, one, clock))
+    click.echo(done.line())
+    audit(clock, "retry", subscriber=one.subscriber.name, events=done.events, workers=done.workers)
+
+
 @command.command(name="explain")
 @with_settings
 @click.argument("subscriber")

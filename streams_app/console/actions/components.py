@@ -1,8 +1,8 @@
-"""Replay of dead letters, reset of a subscriber, and repair of a read store."""
+"""Replay of dead letters, retries and reset of a subscriber, and repair of a read store."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from streams_app.console.actions.model import (
     PLAN,
@@ -28,6 +28,7 @@ from streams_app.operations.dead_letter import DeadLetterSelection
 from streams_app.operations.replay import DeadLetterReplay, ReplayProgress, summary
 from streams_app.operations.replay_preparation import prepare_replay, progress_text, replay_facts
 from streams_app.operations.reset_offsets import moment_of, plan_offsets, reset_offsets
+from streams_app.operations.retry_now import retry_now, waiting_events
 from streams_app.operations.store_replay import StoreReplay
 from streams_app.operations.verify import Verification
 from streams_app.operations.verify_result import behind_text, difference_texts, repair_facts
@@ -162,6 +163,50 @@ def _since(text: str, now_ms: int) -> int:
         raise PageError(400, f"since: {error}") from error
 
 
+class RetryNow:
+    """Retries now what waits for a retry."""
+
+    must_type = False
+
+    def __init__(self, context: ActionContext, given: ActionInput) -> None:
+        self.context = context
+        self.one = _subscription(context, given)
+        name = self.one.subscriber.name
+        self.target = ActionTarget(name, "subscriber", subscriber_path(name), f"retry/{name}", {"subscriber": [name]})
+
+    async def plan(self, _: ActionProgress) -> ActionPlan:
+        found = await waiting_events(self.context.settings, self.one, self.context.clock)
+        return ActionPlan(
+            found.lines(self.context.clock.now_ms()), "retry", hints=["An attempt that fails counts, as at any other time."]
+        )
+
+    def holds(self, _: str, __: ActionPlan) -> bool:
+        """Return True: what has begun or ended since the plan is not retried, and what waits since is meant, too."""
+        return True
+
+    def stop(self) -> bool:
+        return False
+
+    async def run(self, _: str, __: ActionPlan, ___: ActionInput, by: str, progress: ActionProgress) -> ActionResult:
+        progress.show("waiting for the workers", 0, None)
+        done = await retry_now(self.context.settings, self.one, self.context.clock)
+        audit(self.context.clock, "retry", by, subscriber=self.target.name, events=done.events, workers=done.workers)
+        return ActionResult([done.line()])
+
+
+def _subscription(context: ActionContext, given: ActionInput) -> Any:
+    """Return a declared subscriber with its topics and its consumer group.
+
+    Raises:
+        PageError: It is not declared (404).
+    """
+    name = given.text("subscriber")
+    known = {one.subscriber.name: one for one in context.declarations.workload.subscriptions}
+    if name not in known:
+        raise PageError(404, f"There is no subscriber {name[:100]!r}")
+    return known[name]
+
+
 class Reset:
     """Moves a subscriber to another position."""
 
@@ -169,11 +214,8 @@ class Reset:
 
     def __init__(self, context: ActionContext, given: ActionInput) -> None:
         self.context = context
-        name = given.text("subscriber")
-        known = {one.subscriber.name: one for one in context.declarations.workload.subscriptions}
-        if name not in known:
-            raise PageError(404, f"There is no subscriber {name[:100]!r}")
-        self.one = known[name]
+        self.one = _subscription(context, given)
+        name = self.one.subscriber.name
         self.fault = ""
         where = given.text("at").strip()
         try:
@@ -308,6 +350,12 @@ REPLAY: Final = ActionKind(
         ),
     ),
     Replay, is_slow=True, can_stop=True,
+)  # fmt: skip
+RETRY: Final = ActionKind(
+    "retry", "Retry now", "Retry them now",
+    "Retries now the events that wait for a retry, and probes now if the circuit breaker is open, for example after the cause of "
+    "failures is mended. Workers keep running; order by key, rate and concurrency are kept.",
+    "streams-app events retry", (_named("Subscriber", "subscriber", "name of the subscriber"),), RetryNow,
 )  # fmt: skip
 RESET: Final = ActionKind(
     "reset", "Reset a subscriber", "Reset it",

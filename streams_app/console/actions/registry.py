@@ -15,7 +15,9 @@ from streams_app.console.actions.model import CONFIRMATION, OBJECT, PLAN, Action
 from streams_app.console.pages.action_links import ACTIONS_PATH
 from streams_app.console.pages.registry import ConsolePage
 
-ACTIONS: Final = (groups.FLUSH, groups.FLUSH_ALL, groups.DROP, components.REPLAY, components.RESET, components.REPAIR)
+ACTIONS: Final = (
+    groups.FLUSH, groups.FLUSH_ALL, groups.DROP, components.REPLAY, components.RETRY, components.RESET, components.REPAIR,
+)  # fmt: skip
 JOB_PATH: Final = f"{ACTIONS_PATH}/jobs/{{job}}"
 
 _CONFIRMED: Final = {

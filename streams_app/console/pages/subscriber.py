@@ -126,7 +126,10 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
         name, subscriber_path(name), state, word, problems, definition,
         list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
         missing, now_ms,
-        offered(sources.settings, ("reset", "Reset…", {"subscriber": name})),
+        offered(
+            sources.settings, ("retry", "Retry now…", {"subscriber": name}), ("reset", "Reset…", {"subscriber": name}),
+            ("replay", "Replay its dead letters…", {"of": f"subscriber:{name}"}),
+        ),
     )  # fmt: skip
 
 

@@ -93,6 +93,12 @@ class CircuitBreaker:
         """Return the monotonic time, in ms, from which the next probe may start; None while the breaker is closed."""
         return self._next_ms if self.is_suspended else None
 
+    def probe_now(self) -> None:
+        """Let the next probe of an open breaker start at once; if it fails, the delays begin with the shortest one."""
+        if self.is_suspended:
+            self._next_ms = 0
+            self._probes.succeeded()
+
     @property
     def has_failures(self) -> bool:
         """Whether attempts have failed since the last success."""

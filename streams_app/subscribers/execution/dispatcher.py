@@ -85,6 +85,9 @@ class EventSource(Protocol):
     def ready(self, now_ms: int) -> int:
         """Estimate how many events could be taken now."""
 
+    def retry_now(self, now_ms: int) -> int:
+        """Make all events that wait for a retry due now; return the number of those that were not."""
+
     def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         """Finish, retry or dead-letter the events of attempts that have ended.
 
@@ -179,6 +182,18 @@ class Dispatcher:
     def oldest_queued_ms(self) -> int | None:
         """Return the timestamp of the oldest record whose attempt is queued for a slot; None if the queue is empty."""
         return min((attempt.in_flight_event.record.timestamp for attempt in self._attempts if not attempt.begun_ms), default=None)
+
+    def retry_now(self) -> int:
+        """Retry at once what waits for a retry, and probe at once if the circuit breaker is open; return the number of events.
+
+        A failure counts, or does not, as at any other time.
+        """
+        self.circuit_breaker.probe_now()
+        now_ms = self._clock.now_ms()
+        events = sum([source.retry_now(now_ms) for source in self._sources])
+        logger.info("retries on request events=%d subscriber=%s", events, self._name)
+        self.kick()
+        return events
 
     def kick(self) -> None:
         """Pass the events that may start now to the executor slots."""

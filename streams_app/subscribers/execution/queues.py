@@ -72,6 +72,13 @@ class RetryQueue(Generic[T]):
             return heapq.heappop(self._heap)[2]
         return None
 
+    def make_due(self, now_ms: int) -> int:
+        """Make all events due now; return the number of those that were not."""
+        early = len(self) - self.due(now_ms)
+        self._heap = [(min(due_ms, now_ms), number, event) for due_ms, number, event in self._heap]
+        heapq.heapify(self._heap)
+        return early
+
 
 class StartRequest(NamedTuple):
     """Request of the dispatcher for events to start.

@@ -6,9 +6,11 @@ other subscriber.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +20,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetterSender, RejectingComponent
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, OwnershipConfig
 from streams_app.delivery.processor import Processors
 from streams_app.delivery.producer import Producer
@@ -49,6 +52,7 @@ from streams_app.subscribers.guarantees.guarantee import Guarantee
 from streams_app.subscribers.running.processor import RELEASE_SECONDS, SubscriberProcessor
 from streams_app.subscribers.running.subscriber_gauges import UPDATE_SECONDS, SubscriberGauges
 from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
+from streams_app.subscribers.state.retry_requests import RetryRequests
 from streams_app.subscribers.state.store import RateStore, SubscriberScripts, SubscriberStore
 from streams_app.subscribers.state.token_bucket import bucket_of
 from streams_app.tracing import tracing_of
@@ -66,6 +70,9 @@ GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] 
 """Creates the delivery guarantee of a claimed partition, for each value of ``idempotent``."""
 
 AHEAD: Final[dict[Idempotent, QueueLimit]] = {"yes": QueueLimit.MANY, "unknown": QueueLimit.SOON, "no": QueueLimit.NONE}
+
+POLL_SECONDS: Final = 1.0
+"""How often a worker looks for a request to retry now, while something waits."""
 
 OnEnded: TypeAlias = Callable[[list[Attempt]], None]
 MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]
@@ -198,6 +205,43 @@ def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
     return "; ".join(filter(None, [waits, text])) or None
 
 
+class RetryPolling:
+    """Carries out the requests of operators that what waits is retried now; asks Redis only while something waits."""
+
+    def __init__(self, requests: RetryRequests, retry_now: Callable[[], int], has_waiting: Callable[[], bool]) -> None:
+        self._requests = requests
+        self._retry_now = retry_now
+        self._has_waiting = has_waiting
+        self._token = secrets.token_hex(8)
+        self._done: bytes | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._forever(), name="retry requests")
+
+    def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    async def _forever(self) -> None:
+        # A cancellation alone is not enough: redis-py may drop it, see streams_app.delivery.tasks.cancel_all.
+        while self._task is asyncio.current_task():
+            with suppress(*DEPENDENCY_ERRORS):  # the request waits as long as it is valid
+                await self.once()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def once(self) -> None:
+        """Carry out the request, if there is one that this worker has not carried out."""
+        if not self._has_waiting():
+            return
+        request = await self._requests.present()
+        if request is None or request == self._done:
+            return
+        self._done = request
+        await self._requests.answer(self._token, self._retry_now())
+
+
 class RunningSubscriber(NamedTuple):
     """A subscriber in one worker: its agent, and what ``/events`` shows of it."""
 
@@ -282,7 +326,14 @@ def running_subscriber(
         idempotent=subscriber.idempotent,
     )  # fmt: skip
 
+    polling = RetryPolling(
+        RetryRequests(redis, settings.app_id, subscriber.name), dispatcher.retry_now,
+        lambda: bool(gauges.present.retrying) or gauges.present.is_suspended,
+    )  # fmt: skip
+    polling.start()
+
     async def end() -> None:
+        polling.stop()
         gauges.log_rejections()
         await dispatcher.executor.stop()
 

@@ -190,6 +190,9 @@ class SubscriberProcessor(Processor):
         ready, limit = self._queue.ready(now_ms), self._partition.start_limit
         return ready if limit is None else min(ready, limit)
 
+    def retry_now(self, now_ms: int) -> int:
+        return self._queue.retries.make_due(now_ms)
+
     def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         self._guarantee.after_end(attempts)
         self._partition.running.difference_update(attempts)

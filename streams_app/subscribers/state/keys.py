@@ -18,12 +18,15 @@ key (after ``{app/sub}:v1:``)              type    holds
 =========================================  ======  =======================================================================
 ``rate``                                   hash    empty (when the token bucket would have been empty, in us), token of each
                                                    worker that takes leases → its last request, in us
+``retry``                                  hash    at (time of a request to retry now what waits, in ms), token of each worker
+                                                   that has carried it out → number of events
 =========================================  ======  =======================================================================
 
 Owner of ``rate``: all workers of the subscriber. It expires when the bucket is full and no worker has requested leases for some
-seconds. Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` while the subscriber is deployed; an entry
-of ``open`` until its event is finished; ``known:`` and ``ids:`` while ids are remembered. Data that must survive a loss of Redis is
-also in Kafka. Subscribers and folds have different names, so they never share a hash tag.
+seconds. Owner of ``retry``: the command that requests; it expires after 10 s. Owner of all others: the worker whose token is in
+``meta``. Lifetime: ``meta`` while the subscriber is deployed; an entry of ``open`` until its event is finished; ``known:`` and
+``ids:`` while ids are remembered. Data that must survive a loss of Redis is also in Kafka. Subscribers and folds have different
+names, so they never share a hash tag.
 """
 
 from __future__ import annotations
@@ -62,6 +65,11 @@ class SubscriberKeys:
 def rate_key(app_id: str, subscriber: str) -> str:
     """Return the key of the token bucket that all workers of a subscriber share."""
     return f"{{{app_id}/{subscriber}}}:{STATE_VERSION}:rate"
+
+
+def retry_key(app_id: str, subscriber: str) -> str:
+    """Return the key of the request that what waits for a retry is retried now."""
+    return f"{{{app_id}/{subscriber}}}:{STATE_VERSION}:retry"
 
 
 def scan_pattern(app_id: str, subscriber: str) -> str:

@@ -48,6 +48,7 @@ PAGES: Final = {
     "flush all": f"/actions/flush-all?fold={FOLD}",
     "drop": f"/actions/drop?fold={FOLD}&key=anna",
     "replay": f"/actions/replay?of=fold:{FOLD}",
+    "retry": "/actions/retry?subscriber=ship",
     "reset": "/actions/reset?subscriber=ship",
     "repair": "/actions/repair?store=dashboard",
 }
@@ -120,9 +121,9 @@ async def seen(
 ) -> AsyncIterator[tuple[RunningConsole, Tabs]]:
     """Serve a console with content and actions, and open a browser."""
     await filled(app, client)
-    with declared(app) as known:
+    with declared(app) as found:
         given: dict[str, Any] = {"token_file": token_file(app.folder)} if has_token else {"allow_actions": True}
-        settings = with_console(without_servers(known) if are_servers_away else known, **given)
+        settings = with_console(without_servers(found) if are_servers_away else found, **given)
         async with running_console(settings) as console, opened_tabs(browser, **options) as tabs:
             yield console, tabs
             tabs.errors[:] = [error for error in tabs.errors if "status of 4" not in error and "status of 503" not in error]

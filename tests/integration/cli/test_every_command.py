@@ -76,6 +76,7 @@ OF_ALL: Final[dict[str, list[list[str]]]] = {
     "events list": [[]],
     "events asyncapi": [[]],
     "events explain": [["nobody", "1"]],
+    "events retry": [["nobody"]],
     "live show": [["page"], ["page", "--json"]],
     "live token": [["page"]],
     "live script": [[]],

@@ -58,7 +58,7 @@ async def test_no_page_violates_a_rule_of_accessibility(
 
 
 async def is_drawn(console: RunningConsole) -> bool:
-    return "Compute again" in (await console.get(f"/folds/{FOLD}"))[1]
+    return 'class="curve"' in (await console.get(f"/folds/{FOLD}"))[1]
 
 
 async def test_login_violates_no_rule_of_accessibility(app: Place, redis_client: Redis, browser: Browser) -> None:

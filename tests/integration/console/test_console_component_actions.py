@@ -14,9 +14,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from redis.asyncio import Redis
 
+from streams_app.clock import SystemClock
 from streams_app.operations.reset_offsets import plan_offsets
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import subscription_named
+from streams_app.subscribers.running.agent import RetryPolling
+from streams_app.subscribers.state.keys import SubscriberKeys
+from streams_app.subscribers.state.retry_requests import RetryRequests
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers.cli.commands import FOLD, Place, Ran, run
 from tests.helpers.console.consoles import RunningConsole, running_console, with_console
@@ -193,7 +197,8 @@ async def test_reset_leaves_the_state_output_and_audit_line_of_its_command(
     by_command = await state()
     await command("--at", "latest", "--yes")
     async with acting(settings) as (console, browser):
-        link = (await console.json("/subscribers/ship.json"))["actions"][0]["link"]
+        offered = (await console.json("/subscribers/ship.json"))["actions"]
+        link = next(one["link"] for one in offered if one["action"] == "reset")
         (asking,) = forms_in((await browser.open(link))[1])
         wrong = await browser.open(f"{link}&at=yesterday")
         _, shown = await browser.open(f"{link}&at=earliest")
@@ -209,6 +214,35 @@ async def test_reset_leaves_the_state_output_and_audit_line_of_its_command(
     assert "Done." in done, done
     assert "Nothing was done" in late
     assert by_command == await state()
+    assert [AUDIT.findall(ran.err)[0][0]] == [line for line, _ in AUDIT.findall(capsys.readouterr().err)]
+
+
+async def test_retry_prints_what_its_command_prints_and_the_same_audit_line(
+    app: Place, redis_client: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = app.names.topic("paid")
+    await create_topics(app.bootstrap, [topic, f"{topic}.ship.dead"], partitions=1)
+    module = f"console_retry_{app.names.app_id.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(CATALOGUE.replace("TOPIC", topic))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = app.config(extra=f'[events]\ncatalogue = "{module}:catalogue"\n')
+    waiting = SubscriberKeys(app.names.app_id, "ship", topic, 0).state[1]
+    await redis_client.hset(waiting, mapping={"7": f"2 0 {SystemClock().now_ms() + 3_600_000}", "8": "1 0 0", "-1": "1 0 0"})
+    worker = RetryPolling(RetryRequests(redis_client, app.names.app_id, "ship"), lambda: 3, lambda: True)
+    words = ("events", "retry", "ship", "--config", config)
+    worker.start()
+    plan = await asyncio.to_thread(run, *words, PYTHONPATH=str(tmp_path))
+    ran = await asyncio.to_thread(run, *words, "--yes", PYTHONPATH=str(tmp_path))
+    async with acting(Settings.load(Path(config), {})) as (console, browser):
+        offered = (await console.json("/subscribers/ship.json"))["actions"]
+        _, shown = await browser.open(next(one["link"] for one in offered if one["action"] == "retry"))
+        done = await browser.ended((await browser.send(forms_in(shown)[-1]))[2])
+    worker.stop()
+
+    assert ["retry", "reset", "replay"] == [one["action"] for one in offered]
+    assert "1 event of subscriber ship would be retried now" in plan.out and "1 event of subscriber ship" in shown
+    assert "3 events retried now by 1 worker" == ran.out.strip()
+    assert ran.out.strip() in done
     assert [AUDIT.findall(ran.err)[0][0]] == [line for line, _ in AUDIT.findall(capsys.readouterr().err)]
 
 

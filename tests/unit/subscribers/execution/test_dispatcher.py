@@ -46,6 +46,12 @@ class Partition:
     def ready(self, now_ms: int) -> int:
         return len(self.fresh) + sum(work.due_ms <= now_ms for work in self.waiting)
 
+    def retry_now(self, now_ms: int) -> int:
+        early = sum(work.due_ms > now_ms for work in self.waiting)
+        for work in self.waiting:
+            work.due_ms = min(work.due_ms, now_ms)
+        return early
+
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         self.taken -= len(calls)
         for call in calls:
