@@ -22,6 +22,7 @@ from benchmarks.loads import LOADS
 from benchmarks.processes import machine
 from benchmarks.report import as_json, best_ratio, broken_promises, faults, promised_ratios, show
 from benchmarks.servers import Servers, started
+from benchmarks.stream_processors.processors import DEFAULT_LOADS, PROCESSORS
 from benchmarks.tuning_topic import replayed, tuned
 from streams_app.errors import StreamsAppError
 from tests.servers.cache import ROOT, ServerUnavailableError
@@ -29,7 +30,7 @@ from tests.servers.cache import ROOT, ServerUnavailableError
 IS_QUICK = os.environ.get("QUICK", "") not in ("", "0")
 
 
-APART = ("keeping", "tune", "read_stores", "subscribers", "peers")
+APART = ("keeping", "tune", "read_stores", "subscribers", "peers", "processors")
 """Options that measure something else: with one of them, loads of folding are measured only if they are named."""
 
 
@@ -39,6 +40,13 @@ def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str]
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LOADS]:
         raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(LOADS)}")
+    return names
+
+
+def _processors(_: click.Context, __: click.Parameter, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in PROCESSORS]:
+        raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(PROCESSORS)}")
     return names
 
 
@@ -75,6 +83,13 @@ def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str]
 @click.option("--only", default="again,ordered,napping,idle", help="Names for --subscribers; also once, never_twice.")
 @click.option("--peers", is_flag=True, help="Also measure the same functions with FastStream, Taskiq, Dramatiq and Celery.")
 @click.option("--rivals", default="", help="Prefixes of names for --peers, separated by commas.")
+@click.option(
+    "--processors",
+    callback=_processors,
+    default="",
+    help=f"Only measure sessions beside these, separated by commas: {', '.join(PROCESSORS)}.",
+)
+@click.option("--limit", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for each run of --processors.")
 @click.option("--kill/--no-kill", default=True, help="Whether --peers also counts the events that a SIGKILL loses and repeats.")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="File for all runs as JSON."
@@ -101,6 +116,9 @@ def main(
     is_apart = any(extra[name] for name in APART)
     if extra["open_groups"] is None:
         extra["open_groups"] = not (IS_QUICK or is_apart)
+    if extra["processors"]:
+        # They are measured with these loads, beside bare reading and this project.
+        extra["raced"], loads = list(DEFAULT_LOADS) if loads is None else loads, []
     if loads is None:
         loads = [] if is_apart else ["hot", "wide"] if IS_QUICK else list(LOADS)
     promised = _promised(loads, check_ratio)
@@ -192,6 +210,12 @@ async def _calls(servers: Servers, folder: Path, scale: float, runs: int, extra:
         _print_line("peers: the same functions called by others")
         names = [name for name in extra["rivals"].split(",") if name]
         findings += await rivals(servers, folder, scale, names, _print_line, kills=extra["kill"])
+    if extra["processors"]:
+        from benchmarks.stream_processors.race import processors  # as above
+
+        _print_line("processors: the same sessions folded by others")
+        arguments = extra["processors"], extra["raced"], extra["limit"]
+        findings += await processors(servers, folder, scale, runs, *arguments, _print_line)
     return findings
 
 

@@ -186,6 +186,10 @@ class Outputs:
         """Return the number of records so far."""
         return len(self._kept)
 
+    def values(self) -> list[bytes]:
+        """Return the values of the records so far."""
+        return [value for value, _ in self._kept]
+
     def folded(self) -> list[Folded]:
         """Return the records so far."""
         found = []

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import topics
+from benchmarks.environments import install
 from benchmarks.finding import Finding
 from benchmarks.ledger import CallRate, Ledger, Watch
 from benchmarks.peers import recording
@@ -99,17 +100,6 @@ RIVALS: Final = (
     Rival("Celery, Redis (default)", "by_celery", _CELERY, fills=True),
     Rival("Celery, Redis, acks_late", "by_celery", _CELERY, fills=True, environment={"PEERS_LATE": "1"}),
 )  # fmt: skip
-
-
-def install() -> Path:
-    """Create the environment of the peers, once for each state of the constraints; return the folder of its programs."""
-    programs, installed, wanted = FOLDER / "bin", FOLDER / "installed", CONSTRAINTS.read_text("utf-8")
-    if not installed.exists() or installed.read_text("utf-8") != wanted:
-        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
-        pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(CONSTRAINTS)]
-        subprocess.run([*pip, *PACKAGES], check=True)
-        installed.write_text(wanted, "utf-8")
-    return programs
 
 
 @dataclass(slots=True)
@@ -250,7 +240,7 @@ async def rivals(
         report: Receives a line for each run.
         kills: Whether to test a kill, too.
     """
-    programs, bench, findings = install(), Bench(servers, folder, scale), []
+    programs, bench, findings = install(FOLDER, CONSTRAINTS, PACKAGES), Bench(servers, folder, scale), []
     for rival in RIVALS:
         if names and not rival.name.lower().startswith(tuple(name.lower() for name in names)):
             continue
