@@ -76,7 +76,7 @@ class Race:
     async def bare(self) -> Attempt:
         """Read the topic and do nothing else."""
         run = await bare(self.servers, self.source, self.expected.events)
-        return Attempt(run.events, run.events / run.events_per_second, run.cpu["bare"], run.peak_rss_mb or 0.0)
+        return Attempt(run.events, run.events / run.events_per_second, run.cpu.get("bare", 0.0), run.peak_rss_mb or 0.0)
 
     async def ours(self, native: NativeChoice) -> Attempt:
         """Run a worker of this project with the default settings, with which nothing is lost in a crash."""
@@ -157,14 +157,14 @@ class Race:
         used: dict[str, float] = {}
         peaks: dict[int, float] = {}
         wanted = self.expected.sessions - (0 if closes_all else PARTITIONS)
-        while outputs.count < wanted and time.monotonic() < started + self.limit_seconds:
+        deadline = started + self.limit_seconds
+        while outputs.count < wanted and time.monotonic() < deadline:
             await asyncio.sleep(POLL_SECONDS)
             # The last values remain of a process that has come to the end of the topic.
             used |= {pid: seconds for pid, seconds in cpu.used().items() if pid != "stolen"}
             peaks |= {child.pid: peak for child in children if (peak := memory_mb(child.pid, "VmHWM")) is not None}
             if not any(child.is_running for child in children):
-                await asyncio.sleep(SETTLE_SECONDS)
-                break
+                deadline = min(deadline, time.monotonic() + SETTLE_SECONDS)
         if outputs.count >= wanted:
             attempt.seconds = time.monotonic() - started
         else:
