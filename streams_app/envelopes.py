@@ -35,6 +35,9 @@ COLUMNS: Final = "@columns"
 BESIDE: Final = "@"
 """Prefix of the names of envelope fields, in the event that a fold reads."""
 
+HEADER: Final = "header:"
+"""Prefix of a path that names a record header, and not a field of the event."""
+
 DELETE: Final = "d"
 OPERATIONS_WITHOUT_COMPARISON: Final = ("c", "r", DELETE)
 """Operations of a change event after which every column counts as changed: create, read (by a snapshot) and delete."""
@@ -250,6 +253,15 @@ def view_of(declared: Format, unavailable: str = UNAVAILABLE) -> ViewOf | None:
     if declared == "cloudevents":
         return lambda _, value: cloud_event(value)
     return (lambda _, value: value) if declared in REGISTERED else None
+
+
+def id_path_faults(declared: Format, path: str) -> list[str]:
+    """Check the path in the setting ``dedupe_by``; return its faults for messages, empty if there are none."""
+    if path == HEADER or not (path.startswith(HEADER) or all(path.split("."))):
+        return [f"dedupe_by = {path!r} names no field or header"]
+    if path.startswith(BESIDE) and declared == "json":
+        return [f"dedupe_by: {path!r} begins with @, which no field of plain JSON may: name a field, or {HEADER}NAME"]
+    return []
 
 
 def placeholder_faults(declared: Format, unavailable: str) -> list[str]:

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from streams_app.conditions import Conditions
-from streams_app.envelopes import BESIDE, COLUMNS, UNAVAILABLE, Format, placeholder_faults
+from streams_app.envelopes import BESIDE, COLUMNS, UNAVAILABLE, Format, id_path_faults, placeholder_faults
 from streams_app.formatting import Duration, duration_text, milliseconds, parse_duration
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
@@ -40,6 +40,10 @@ MAX_AGGREGATED: Final = 1_500
 """Maximum of ``max_changed`` if ``keep`` is a table of aggregates, because one Redis command writes all values of a group."""
 
 Aggregate = Literal["sum", "mean", "max", "min", "count", "first", "last"]
+
+MAX_DEDUPED: Final = 100_000
+DEFAULT_DEDUPED: Final = 10_000
+"""Maximum and default of ``max_events`` with ``dedupe_by``: Redis keeps the ids of open groups."""
 
 MAX_CLOSING_VALUES: Final = 1_000
 """Maximum number of values that ``close_when`` may list for one field."""
@@ -152,7 +156,7 @@ class Fold(BaseModel):
     max_hold: Duration = timedelta(hours=6)
     """M: a group is due when it has been open for this long, even if it is never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
-    """Maximum number of events in one fold of a group; 0: no limit."""
+    """Maximum number of events in one fold of a group; 0: no limit. With ``dedupe_by``, 1 to 100000, and 10000 by default."""
     max_changed: int = Field(10_000, ge=1, le=100_000)
     """Maximum number of names in one fold of a group; an event that would exceed this number begins another fold. With a table as
     ``keep``, at most 1500, which is then the default."""
@@ -178,6 +182,9 @@ class Fold(BaseModel):
     only: Conditions = Field({})
     """Field or dotted path → value or list of values: only events in which each of these fields has one of its values are folded;
     others are skipped."""
+    dedupe_by: str | Callable[[Any], Any] | None = None
+    """Field or dotted path with the id of an event, or ``header:NAME``: an event whose id is in its open group already, because the
+    producer has sent it twice, is ignored. In Python, also a function from the event to the id."""
     decode: Callable[[bytes], Any] | None = None
     """Python only: a function from the bytes of the value to the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
@@ -214,6 +221,7 @@ class Fold(BaseModel):
             format: Format = ...,
             unavailable_value: str = ...,
             only: Mapping[str, str | float | bool | Sequence[str | float | bool]] = ...,
+            dedupe_by: str | Callable[[Any], Any] | None = ...,
             decode: Callable[[bytes], Any] | None = ...,
             source_filter: Callable[[Any], Any] | None = ...,
             group_as: str | None = ...,
@@ -229,6 +237,8 @@ class Fold(BaseModel):
             values["dead_letters"] = values.get("dead_letters") or f"{values['source']}.dead"
             if isinstance(values.get("keep"), Mapping):
                 values.setdefault("max_changed", MAX_AGGREGATED)
+            if values.get("dedupe_by") is not None:
+                values.setdefault("max_events", DEFAULT_DEDUPED)
             if values.get("keep") == EVENTS:
                 values.setdefault("changed", "")
             elif values.get("format") == "debezium":
@@ -239,7 +249,7 @@ class Fold(BaseModel):
     def _check(self) -> Fold:
         faults = [
             *self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._keep_faults(), *self._time_faults(),
-            *self._close_when_faults(), *self._only_faults(),
+            *self._close_when_faults(), *self._only_faults(), *self._dedupe_faults(),
         ]  # fmt: skip
         if faults:
             raise ValueError("; ".join(faults))
@@ -340,6 +350,16 @@ class Fold(BaseModel):
         beside = [field for field in self.only if field.startswith(BESIDE)] if self.format == "json" else []
         return [f"only: {field!r} begins with @, which no field of plain JSON may: name a field of the event" for field in beside]
 
+    def _dedupe_faults(self) -> list[str]:
+        if self.dedupe_by is None:
+            return []
+        faults = [] if callable(self.dedupe_by) else id_path_faults(self.format, self.dedupe_by)
+        if not 1 <= self.max_events <= MAX_DEDUPED:
+            faults.append(f"max_events must be 1 to {MAX_DEDUPED} with dedupe_by: Redis keeps an id of each event of an open group")
+        if self.leading:
+            faults.append("dedupe_by does not go with leading: after a loss of Redis, the id of an early record would not be known")
+        return faults
+
     def __hash__(self) -> int:
         # By the name, which is unique in an application: some settings may be tables, which have no hash.
         return hash(self.name)
@@ -371,7 +391,8 @@ class Fold(BaseModel):
     def is_by_functions(self) -> bool:
         """Whether functions of the user decode or filter events, or read parts of them."""
         own = isinstance(self.quiet_period, QuietPeriod) and callable(self.quiet_period.field)
-        return own or any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
+        others = self.group_key, self.changed, self.decode, self.source_filter, self.close_when, self.dedupe_by
+        return own or any(map(callable, others))
 
     @property
     def keeps_events(self) -> bool:
@@ -406,10 +427,10 @@ class Fold(BaseModel):
     def reads_details(self) -> bool:
         """Whether the reader needs more of each event than its group and changed names.
 
-        This may be whether the event closes its group, its own quiet period, its values to aggregate, or its JSON.
+        This may be whether the event closes its group, its own quiet period, its id, its values to aggregate, or its JSON.
         """
         is_by_event = isinstance(self.quiet_period, QuietPeriod) or self.close_when is not None or self.leading
-        return is_by_event or self.keeps_events or self.aggregates is not None
+        return is_by_event or self.keeps_events or self.aggregates is not None or self.dedupe_by is not None
 
     @property
     def quiet_period_ms(self) -> int:

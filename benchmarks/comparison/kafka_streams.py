@@ -114,6 +114,20 @@ def _() -> None:
 
 
 @CASES.add(
+    "an event that a producer sends twice", "https://github.com/apache/kafka/pull/22189",
+    "KIP-655, proposed: `deduplicateByKey` and `deduplicateByKeyValue`, as an operator before the aggregation", "differs",
+    '`dedupe_by = "event_id"`: ignored while its group is open, without another store or topic',
+)  # fmt: skip
+def _() -> None:
+    kit = tester(changed="m", keep={"paid": "sum"}, dedupe_by="event_id")
+    for event_id in ("e1", "e2", "e1"):
+        kit.send({"key": "a", "m": {"paid": 5}, "event_id": event_id})
+    kit.advance("6m")
+
+    assert [{"paid": 10}] == [record.value["m"] for record in kit.records]
+
+
+@CASES.add(
     "aggregates of a session", KSQL_AGGREGATES,
     "ksqlDB: `AVG`, `SUM`, `MIN`, `MAX`, `EARLIEST_BY_OFFSET`, `LATEST_BY_OFFSET`, `COUNT`; sums and means of doubles are rounded "
     "at each event",

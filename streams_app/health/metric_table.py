@@ -136,9 +136,12 @@ METRICS: Final = (
         "1 for long: the worker does not catch up; see lag.",
     ),
     Description(
-        "streams_app_dead_letters_total", "counter", ("fold", "reason"),
-        "Events that were rejected and are in the dead-letter topic.",
+        "streams_app_dead_letters_total", "counter", ("fold", "reason"), "Rejected events that are in the dead-letter topic.",
         "`streams-app dead-letters list` shows key, value and reason; fix the producer.",
+    ),
+    Description(
+        "streams_app_duplicate_events_total", "counter", ("fold",), "Duplicates ignored by `dedupe_by`; they count as folded, too.",
+        "Many: a producer retries often; see its timeouts, and whether it is idempotent.",
     ),
     Description(
         "streams_app_misrouted_events_total", "counter", ("fold",), "Events whose record key is not their group key.",
@@ -420,8 +423,7 @@ METRICS: Final = (
         "Above 0 now and then: a producer works with transactions. For long: see open_transaction_seconds.",
     ),
     Description(
-        "streams_app_open_transaction_seconds", "gauge", ("reader", "topic"),
-        "Time since the oldest of these transactions was first seen.",
+        "streams_app_open_transaction_seconds", "gauge", ("reader", "topic"), "Time since the oldest of these was first seen.",
         "Rising: its producer has neither committed nor aborted it; `kafka-transactions.sh find-hanging` names it.",
     ),
     Description(
@@ -437,8 +439,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_redis_refuses_writes", "gauge", ("cause",),
-        "1 while Redis answers but rejects writes: memory (it is full), read-only (it is a replica) or other; checked every "
-        "second.",
+        "1 while Redis answers but rejects writes: memory (full), read-only (it is a replica) or other; checked every second.",
         "memory: raise maxmemory; read-only: name the primary; other: check the log and the disk of Redis.",
     ),
     Description(

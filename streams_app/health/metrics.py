@@ -59,6 +59,7 @@ class Metrics:
     sample_error_ratio: Gauge
     merging_backlog: Gauge
     dead_letters: Counter
+    duplicate_events: Counter
     misrouted_events: Counter
     events_read: Counter
     resyncs: Counter

@@ -99,9 +99,10 @@ def _events(state: GroupState) -> str:
         return f"none since its early record, of offset {row.first_offset} of {shard}: if none follows, it has no other"
     names = ", ".join(map(shown, state.names[:SHOWN_NAMES])) + (", ..." if len(state.names) > SHOWN_NAMES else "")
     kept = f"{counted(row.bytes, 'byte')} kept" if row.bytes else f"{counted(row.names, 'changed name')} ({names})"
+    ignored = f"; {counted(row.duplicates, 'duplicate')} ignored (dedupe_by)" if row.duplicates else ""
     return (
         f"{counted(row.events, 'event')} at offsets {row.first_offset} to {row.last_offset} of {shard}, the last of "
-        f"{time_text(row.last_event_ms)}; {kept}"
+        f"{time_text(row.last_event_ms)}; {kept}{ignored}"
     )
 
 

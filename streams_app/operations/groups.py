@@ -130,6 +130,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
                 last_event_ms=group.high_ms,
                 quiet_in_ms=shard.quiet_in_ms(group.silent_from_ms - group.shorter_ms),
                 hold_in_ms=group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
+                duplicates=group.duplicates,
             )
         )
     return rows

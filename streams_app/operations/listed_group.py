@@ -19,6 +19,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
         last_event_ms: Latest record time.
         quiet_in_ms: Time until the quiet period ends; 0 or less: the group is due.
         hold_in_ms: Time until ``max_hold`` ends; 0 or less: the group is due.
+        duplicates: Number of events that were ignored, because the group had their id (``dedupe_by``).
     """
 
     fold: str
@@ -35,3 +36,4 @@ class ListedGroup(msgspec.Struct, frozen=True):
     last_event_ms: int
     quiet_in_ms: int
     hold_in_ms: int
+    duplicates: int = 0

@@ -16,7 +16,7 @@ The kit reads events, closes groups and renders records with the code of the wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -79,6 +79,7 @@ class _TestRecord:
     timestamp: int | None
     key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
 
 
 class FoldTester:
@@ -88,6 +89,7 @@ class FoldTester:
         now_ms: Current time of the virtual wall clock, in ms since 1970.
         records: All records that were emitted so far, in order.
         dead_letters: All events that were rejected so far, in the order in which they were sent.
+        duplicates: Number of events that were ignored so far, because their open group had their id (``dedupe_by``).
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class FoldTester:
         self.now_ms = start_ms
         self.records: list[Record] = []
         self.dead_letters: list[DeadLetter] = []
+        self.duplicates = 0
         self._fold = fold
         self._limits = limits or Limits()
         self._reader = reader_of(fold, self._limits)
@@ -134,18 +137,22 @@ class FoldTester:
         in_order = sorted(self._shard.open.items(), key=lambda item: item[1].first_offset)
         return [canonical_bytes(group) for group, _ in in_order]
 
-    def send(self, value: Any, *, key: bytes | None = None, at_ms: int | None = None) -> list[Record]:
+    def send(
+        self, value: Any, *, key: bytes | None = None, at_ms: int | None = None, headers: Mapping[str, bytes] | None = None
+    ) -> list[Record]:
         """Fold one event, as a worker does that has caught up. A rejected event is added to :attr:`dead_letters`.
 
         Args:
             value: Value of the record: bytes or None are sent unchanged, other objects as JSON.
             key: Record key; None: the record has no key.
             at_ms: Record timestamp, in ms since 1970; None: now.
+            headers: Record headers; None: the record has none.
 
         Returns:
             Records that were emitted at once, because the event closed its group or, with ``leading``, began one.
         """
-        return self._receive([(value, key, self.now_ms if at_ms is None else at_ms)], is_behind=False)
+        record = self._record(value, key, self.now_ms if at_ms is None else at_ms, tuple((headers or {}).items()))
+        return self._receive([record], is_behind=False)
 
     def catch_up(self, events: Iterable[tuple[int, Any]]) -> list[Record]:
         """Fold a backlog of events that were waiting when the worker started, then emit the due groups once.
@@ -156,7 +163,7 @@ class FoldTester:
         Returns:
             Records that were emitted, in order.
         """
-        emitted = self._receive([(value, None, at_ms) for at_ms, value in events], is_behind=True)
+        emitted = self._receive([self._record(value, None, at_ms) for at_ms, value in events], is_behind=True)
         return emitted + self._emit_due()
 
     def advance(self, by: str | timedelta) -> list[Record]:
@@ -222,12 +229,14 @@ class FoldTester:
         ticks = -(-(at_ms - self._start_ms) // self._tick_ms)
         return self._start_ms + ticks * self._tick_ms
 
-    def _receive(self, events: list[tuple[Any, bytes | None, int]], *, is_behind: bool) -> list[Record]:
-        raws = []
-        for value, key, at_ms in events:
-            raw = value if value is None or isinstance(value, bytes) else encode(value)
-            raws.append(_TestRecord(self._offset, at_ms, key, raw))
-            self._offset += 1
+    def _record(
+        self, value: Any, key: bytes | None, at_ms: int, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> _TestRecord:  # fmt: skip
+        raw = value if value is None or isinstance(value, bytes) else encode(value)
+        self._offset += 1
+        return _TestRecord(self._offset - 1, at_ms, key, raw, headers)
+
+    def _receive(self, raws: list[_TestRecord], *, is_behind: bool) -> list[Record]:
         reading = self._reader.read(raws, decode_all(raws, self._limits))
         for rejected in reading.rejected:
             self.dead_letters.append(DeadLetter(rejected.record.key, rejected.record.value, rejected.reason, rejected.detail))
@@ -239,6 +248,7 @@ class FoldTester:
             after = self._clock.after(time, chunk.clock_ms, has_events=True)
             silent_from_ms = self._clock.silent_from_ms(time, after)
             kept = event if self._fold.keeps_values else without_values(event)
+            self.duplicates += self._shard.is_duplicate(kept, chunk.clock_ms)
             emitted += self._emit(self._shard.fold(kept, chunk.clock_ms, silent_from_ms))
             self._clock.stored = after
         return emitted

@@ -43,7 +43,7 @@ def columns_for(fold: Fold, now_ms: int, capacity: int = CAPACITY) -> Columns:
     longest_own_ms = fold.quiet_period_ms if isinstance(fold.quiet_period, QuietPeriod) else None
     return Columns(
         now_ms=now_ms, max_changed=fold.max_changed, reads_details=fold.reads_details, keeps_events=fold.keeps_events,
-        longest_own_ms=longest_own_ms, capacity=capacity,
+        longest_own_ms=longest_own_ms, dedupe_ms=None if fold.dedupe_by is None else fold.max_hold_ms, capacity=capacity,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Stores in numpy arrays the events from which ``tune`` computes its recommendation (pure).
 
 An event takes 16 bytes, and 4 more if the events span over 49 days. It takes 4 to 12 more if the fold keeps events, or if its
-events may close groups or set quiet periods.
+events may close groups or set quiet periods, and 8 more if it has an id (``dedupe_by``).
 
 A group is identified by a 64-bit hash of its partition and of its group key as Redis stores it, the *member*. The hash is that of
 Python, whose seed differs in each process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
@@ -64,11 +64,12 @@ class Columns:
         late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least that many ms older than an earlier event of
             their partition.
         own_periods: Number of events that set their own quiet period; None if no event of the fold can set one.
+        has_ids: Whether events have ids. When the columns are sorted, duplicates are left out.
     """
 
     def __init__(
         self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False,
-        keeps_events: bool = False, longest_own_ms: int | None = None,
+        keeps_events: bool = False, longest_own_ms: int | None = None, dedupe_ms: int | None = None,
     ) -> None:  # fmt: skip
         """Create empty columns.
 
@@ -77,6 +78,8 @@ class Columns:
             longest_own_ms: Maximum quiet period that an event may set for its group, in ms; None if events cannot set one. If it is
                 given, the events must be decoded with the fold that :func:`fold_to_read` returns. Otherwise, events that set a
                 quiet period could not be told from events that take the default.
+            dedupe_ms: An event is a duplicate if the last event of its group with its id is at most this many ms older; None if
+                events have no ids. The bounds that close a group in between are not considered.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -96,6 +99,10 @@ class Columns:
             self._extras["details"] = np.empty(capacity, np.uint32)
         if longest_own_ms is not None:
             self._extras["own_quiet"] = np.empty(capacity, np.uint32 if longest_own_ms <= MAX_SHORT_MS else np.int64)
+        self.has_ids = dedupe_ms is not None
+        self._dedupe_ms = dedupe_ms or 0
+        if self.has_ids:
+            self._extras["ids"] = np.empty(capacity, np.uint64)
         self._longest_own_ms = longest_own_ms
         self.own_periods = None if longest_own_ms is None else 0
         self._keeps_events = keeps_events
@@ -131,9 +138,11 @@ class Columns:
             self._keep(hashes, scores, names, extras)
 
     def _extra_of(self, name: str, batch: Sequence[Any]) -> NDArray[Any]:
-        """Return the values of the column ``details`` or ``own_quiet`` for a batch of events; count :attr:`own_periods`."""
+        """Return the values of a column of :attr:`_extras` for a batch of events; count :attr:`own_periods`."""
         if name == "details":
             return np.fromiter(map(_details_of, batch), np.uint32, len(batch))
+        if name == "ids":
+            return np.fromiter((hash((event.group, event.id)) for event in batch), np.int64, len(batch)).view(np.uint64)
         shorter = np.fromiter((event.shorter_ms for event in batch), np.int64, len(batch))
         own = np.where(shorter < 0, 0, (self._longest_own_ms or 0) - shorter)
         self.own_periods = (self.own_periods or 0) + int(np.count_nonzero(own))
@@ -275,12 +284,30 @@ class Columns:
             for block in self._blocks():
                 extra[block] = unsorted[order[block]]
             self._extras[name] = extra
+        if self.has_ids:
+            order = self._drop_duplicates(order)
         if not self.sets.may_close:
             order = order[:NUMBERED]
         numbers = np.empty(len(order), np.uint32)
         for begin in range(0, len(order), _BLOCK):
             numbers[begin : begin + _BLOCK] = self._numbers[order[begin : begin + _BLOCK]]
         self._numbers = numbers
+
+    def _drop_duplicates(self, order: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Remove duplicates from the sorted columns; return the rest of ``order``, their original positions."""
+        ids, events = self._extras.pop("ids"), self._used
+        by_id = np.argsort(ids, kind="stable")
+        same = ids[by_id[1:]] == ids[by_id[:-1]]
+        same &= np.diff(self._scores[by_id].astype(np.int64)) <= self._dedupe_ms
+        is_kept = np.ones(events, bool)
+        is_kept[by_id[1:][same]] = False
+        self._firsts, self._scores = self._firsts[is_kept], self._scores[is_kept]
+        self._extras = {name: extra[is_kept] for name, extra in self._extras.items()}
+        self._used = len(self._firsts)
+        share = self._used / max(1, events)
+        # If the columns are a sample, or cut, the events that they do not have are assumed to have as many duplicates.
+        self._left_out, self.events = round(self._left_out * share), round(self.events * share)
+        return order[is_kept]
 
     def forget_numbers(self) -> None:
         """Free the memory of :attr:`numbers`, except that of the first :data:`NUMBERED` sorted events."""

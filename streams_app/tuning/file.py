@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from streams_app.codec import at_path, canonical_bytes, member_of
-from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.envelopes import HEADER
+from streams_app.errors import BadEventError, BeyondDoubleError, ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import RangeFaults, decode_all
 from streams_app.folding.reading.readers import reader_of
@@ -69,7 +70,13 @@ class LineReader:
         Args:
             time: The field with the time of an event, as a dotted path, see :func:`streams_app.formatting.moment_ms`.
             key: The field that replaces the record key, as a dotted path; None if the events have no record key.
+
+        Raises:
+            ConfigurationError: The fold reads the ids of events from a header, which lines do not have.
         """
+        if isinstance(fold.dedupe_by, str) and fold.dedupe_by.startswith(HEADER):
+            needs = f"fold {fold.name!r} has dedupe_by = {fold.dedupe_by!r}, and the lines of a file have no headers"
+            raise ConfigurationError([f"--file: {needs}: use --from, or --journal"])
         self.fields: dict[str, Any] = {}
         self._reader = reader_of(fold, limits)
         self._limits = limits

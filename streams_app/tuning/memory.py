@@ -27,6 +27,13 @@ LARGE_NAME_BYTES: Final = 45
 EVENT_BYTES: Final = 10
 """Overhead of each kept event, in bytes: its offset and length, and its share of the field of its run."""
 
+ID_BYTES: Final = 28
+LARGE_ID_BYTES: Final = 80
+"""Memory of the id of an event (``dedupe_by``) in a small and in a large hash, in bytes."""
+
+ID_KEY_BYTES: Final = 100
+"""Memory of the key with the ids of a group, without its name, in bytes."""
+
 SMALL_NAMES: Final = 512
 SMALL_NAME_BYTES: Final = 64
 """Number of names, and length of the longest one, up to which Redis packs a hash by default (``hash-max-listpack-*``)."""
@@ -77,6 +84,10 @@ class RecordSample:
         mean = float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes).mean())
         if (kept := self._columns.kept_bytes) is not None:
             mean += float((kept[: len(self._records)][is_there] + EVENT_BYTES).sum()) / max(1, int(np.count_nonzero(is_open)))
+        if self._columns.has_ids:
+            events = np.bincount(self._records[is_there], minlength=len(is_open))[is_open]
+            mean += float(np.where(events <= SMALL_NAMES, ID_BYTES, LARGE_ID_BYTES) @ events) / max(1, len(events))
+            mean += ID_KEY_BYTES + prefix_bytes + self._columns.key_bytes
         return mean
 
     def _names_of(self, records: NDArray[np.int64], numbers: NDArray[np.uint32]) -> NDArray[np.int64]:

@@ -196,7 +196,7 @@ class Folding:
         """Check that nothing is lost, and that groups closed when they had to."""
         mix, server = self._world.mix, self._world.server
         self.ledger.check_end()
-        left = [key for key in server.keys(self.shards) if b":group:" in key and server.client.exists(key)]
+        left = [key for key in server.keys(self.shards) if (b":group:" in key or b":ids:" in key) and server.client.exists(key)]
         if left and not server.losses and not mix.dying:
             self._world.report_fault("left", f"nothing is open, and Redis keeps {left}")
         if not mix.dying and "settings" not in mix.faults:
@@ -204,5 +204,6 @@ class Folding:
 
 
 def _keys(keys: ShardKeys) -> Iterator[bytes]:
-    yield from (str(value).encode() for name, value in asdict(keys).items() if name != "group_prefix")
-    yield from (keys.group_prefix.encode() + member for member in (b"s" + group.encode() for group in GROUPS))
+    prefixes = keys.group_prefix, keys.ids_prefix
+    yield from (str(value).encode() for value in asdict(keys).values() if value not in prefixes)
+    yield from (f"{prefix}s{group}".encode() for prefix in prefixes for group in GROUPS)

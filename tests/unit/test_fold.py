@@ -57,6 +57,7 @@ def test_defaults_match_the_documentation() -> None:
         "format": "json",
         "unavailable_value": "__debezium_unavailable_value",
         "only": {},
+        "dedupe_by": None,
         "decode": None,
         "source_filter": None,
         "group_as": None,

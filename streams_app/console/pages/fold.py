@@ -222,7 +222,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
 def definition_of(fold: Fold) -> Iterator[Rule]:
     """Yield what a fold does, in plain words."""
     yield Rule("reads", fold.source + ("" if fold.format == "json" else f", as {fold.format}"), topic_path(fold.source))
-    if fold.only or fold.source_filter is not None:
+    if fold.only or fold.source_filter is not None or fold.dedupe_by is not None:
         yield Rule("skips", "; ".join(_skipped_texts(fold)))
     yield Rule("groups by", _key_text(fold))
     yield Rule("keeps", _kept_text(fold))
@@ -236,6 +236,9 @@ def _skipped_texts(fold: Fold) -> Iterator[str]:
         yield f"events whose {field} is not {' or '.join(map(json_line, values))}"
     if fold.source_filter is not None:
         yield "events for which a function returns false"
+    if fold.dedupe_by is not None:
+        id_text = "a function" if callable(fold.dedupe_by) else fold.dedupe_by
+        yield f"events whose id ({id_text}) is in their open group already"
 
 
 def _key_text(fold: Fold) -> str:

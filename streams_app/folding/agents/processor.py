@@ -194,6 +194,7 @@ class FoldProcessor:
             if backoff.succeeded():
                 self._report_recovery()
             outcome = step.outcome
+            self._context.metrics.duplicate_events.labels(fold=self.shard.fold.name).inc(step.duplicates)
             if outcome is not FoldOutcome.FULL:
                 self._report_progress()
             await self._make_room(chunk, step)

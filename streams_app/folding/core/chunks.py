@@ -57,6 +57,8 @@ class GroupRun(msgspec.Struct, gc=False):
         shorter_ms: By how much the quiet period after the last event is shorter than the fold's longest one; 0 if events set none.
         is_early: Whether the run is a single event that ``leading`` may emit at once.
         packed_kept: The kept events, packed for storage; None until they are packed.
+        ids: With ``dedupe_by``, the id and the offset of each event, one after the other; None if events are kept, which have them.
+        duplicates: Number of duplicates that are left out after these events. A run of duplicates alone has no events.
     """
 
     first_offset: int
@@ -73,6 +75,8 @@ class GroupRun(msgspec.Struct, gc=False):
     shorter_ms: int = 0
     is_early: bool = False
     packed_kept: bytes | None = None
+    ids: list[bytes | int] | None = None
+    duplicates: int = 0
 
     @property
     def changed(self) -> Mapping[str, Any]:

@@ -64,6 +64,7 @@ class Bounds:
         max_bytes: Maximum size of the events of one group, in bytes; 0 if the fold does not keep events.
         leading: Whether an event that opens a group is also emitted at once, as a record of its own.
         aggregates: Aggregates of the changed names; None if values are not aggregated.
+        dedupes: Whether events have ids, and a group ignores an event whose id it already has (``dedupe_by``).
         sessions: Whether the backlog policy is ``sessions``: if the score of an event is later than that of its open group's newest
             event by more than the quiet period, the group closes, and the event opens a new one. With ``merge``, silence closes
             groups only once the worker has caught up.
@@ -81,6 +82,7 @@ class Bounds:
     aggregates: Aggregates | None = None
     sessions: bool = False
     reads_details: bool = False
+    dedupes: bool = False
 
     @classmethod
     def of(cls, fold: Fold) -> Bounds:
@@ -89,12 +91,13 @@ class Bounds:
         return cls(
             fold.quiet_period_ms, fold.max_hold_ms, sessions=fold.backlog == "sessions", reads_details=fold.reads_details,
             is_quiet_by_event=isinstance(fold.quiet_period, QuietPeriod), leading=fold.leading,
-            aggregates=None if fold.aggregates is None else Aggregates.of(fold.aggregates), **contents,
+            aggregates=None if fold.aggregates is None else Aggregates.of(fold.aggregates),
+            dedupes=fold.dedupe_by is not None, **contents,
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
         contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
-        rules = {"aggregates": self.aggregates is not None, "leading": self.leading}
+        rules = {"aggregates": self.aggregates is not None, "leading": self.leading, "dedupe": self.dedupes}
         return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents, **rules}
 
     @property

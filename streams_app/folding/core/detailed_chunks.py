@@ -65,15 +65,19 @@ class DetailedChunkCutter(ChunkCutter):
 def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> GroupRun:
     """Create a run that has a single event; ``stamp_ms`` is the timestamp of its record, or the score if it has none."""
     names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
+    ids: list[bytes | int] | None = [event.id, event.offset] if event.id else None
     return GroupRun(
-        event.offset, event.offset, 1, stamp_ms, stamp_ms, score_ms, score_ms, names, event.closes, shorter_ms=event.shorter_ms
-    )
+        event.offset, event.offset, 1, stamp_ms, stamp_ms, score_ms, score_ms, names, event.closes, shorter_ms=event.shorter_ms,
+        ids=ids,
+    )  # fmt: skip
 
 
 def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
     """Add the next event of the same group to ``run``; the arguments are those of :func:`run_of`."""
     run.last_offset, run.last_score, run.closes, run.shorter_ms = event.offset, score_ms, event.closes, event.shorter_ms
     run.events += 1
+    if run.ids is not None:
+        run.ids += (event.id, event.offset)
     run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)
     names = cast("dict[str, Any]", run.names)
     if aggregates is None:

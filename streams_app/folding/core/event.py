@@ -43,6 +43,10 @@ class FoldEvent(NamedTuple):
     def shorter_ms(self) -> int:
         return 0
 
+    @property
+    def id(self) -> bytes:
+        return b""
+
 
 class DetailedEvent(NamedTuple):
     """An event that may close its group, set a quiet period or be kept as JSON; see :attr:`streams_app.fold.Fold.reads_details`.
@@ -52,6 +56,7 @@ class DetailedEvent(NamedTuple):
         closes: Whether the event is the last one of its group (``close_when``).
         json: The event, or its selected fields, as JSON (``keep = "events"``); empty for other folds.
         shorter_ms: By how many ms the quiet period after this event is shorter than the fold's longest one; 0 if events set none.
+        id: Digest of the id by which the fold ignores duplicates (``dedupe_by``); empty for other folds.
     """
 
     offset: int
@@ -61,6 +66,7 @@ class DetailedEvent(NamedTuple):
     closes: bool = False
     json: bytes = b""
     shorter_ms: int = 0
+    id: bytes = b""
 
     @property
     def changed(self) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ class KeptChunkCutter(ChunkCutter):
         totals: dict[bytes, list[int]] = {}
         count = 0
         for event in cast("Iterator[DetailedEvent]", self._events):
-            offset, timestamp_ms, member, _, closes, json, shorter = event
+            offset, timestamp_ms, member, _, closes, json, shorter, _ = event
             clock = clock if clock >= timestamp_ms else timestamp_ms if timestamp_ms < now else max(now, clock)
             stamp = timestamp_ms if timestamp_ms >= 0 else clock
             count += 1

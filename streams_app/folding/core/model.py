@@ -26,6 +26,8 @@ class OpenGroup:
         names: Stored values by changed name; if events are kept, packed events by the first offset of their run.
         bytes_kept: Size of the kept events, in bytes.
         shorter_ms: By how much the quiet period after the last event is shorter than the fold's longest one; 0 if events set none.
+        ids: With ``dedupe_by``, the offset of the event of each id.
+        duplicates: Number of ignored events.
     """
 
     first_offset: int
@@ -39,6 +41,8 @@ class OpenGroup:
     names: dict[str, bytes] = field(default_factory=dict)
     bytes_kept: int = 0
     shorter_ms: int = 0
+    ids: dict[bytes, int] = field(default_factory=dict)
+    duplicates: int = 0
 
     @property
     def quiet_from_ms(self) -> int:
@@ -61,6 +65,8 @@ class MemoryShard:
     def fold(self, event: ScoredEvent, score_ms: int, silent_from_ms: int = 0) -> list[SealedGroup]:
         """Add one event to its group; close the group before or after it if a bound requires that.
 
+        If the group is still open by time, and has the id of the event already, the event changes nothing but a counter.
+
         Args:
             event: An event beyond all offsets that were folded before.
             score_ms: Score of the event, at least that of the event before.
@@ -75,6 +81,9 @@ class MemoryShard:
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
         last_ms = stored.score_ms - stored.shorter_ms if stored else 0
+        if stored is not None and self.is_duplicate(event, score_ms):
+            stored.duplicates += 1
+            return []
         if stored is not None and bounds.closes_before(stored.opened_ms, last_ms, score_ms):
             sealed += self._close(group, *bounds.closed_by(stored.opened_ms, last_ms, quiet=bounds.sessions))
         elif stored is not None:
@@ -100,6 +109,17 @@ class MemoryShard:
         elif (reason := bounds.reached_by(stored.events, closes=event.closes)) is not None:
             sealed += self._close(group, reason, score_ms)
         return sealed
+
+    def is_duplicate(self, event: ScoredEvent, score_ms: int) -> bool:
+        """Return whether the group of an event has the id of the event, and is still open by time at the score of the event.
+
+        An event without an id is no duplicate. The offsets are compared because a script that failed half-way may have stored the
+        id of this event, but not the event.
+        """
+        stored = self.open.get(event.group)
+        if stored is None or stored.ids.get(event.id, event.offset) == event.offset:
+            return False
+        return not self.bounds.closes_before(stored.opened_ms, stored.score_ms - stored.shorter_ms, score_ms)
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[SealedGroup]:
         """Close the due groups; return those that have events, in the order of first offsets.
@@ -143,6 +163,8 @@ class MemoryShard:
 
 def _add(stored: OpenGroup, event: ScoredEvent, aggregates: Aggregates | None) -> None:
     names = stored.names
+    if event.id:
+        stored.ids[event.id] = event.offset
     if event.json:
         names[str(event.offset)] = packed_events([event], event.offset)
         stored.bytes_kept += size_of_event(event.json)

@@ -8,6 +8,7 @@ checked here, because an error at a later step would end this worker and then th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -41,6 +42,8 @@ class PythonReader(EventReader):
             self._closes = lambda event: _called("close_when", function, event)
         if isinstance(fold.quiet_period, QuietPeriod) and (rule := self._shorter_ms) is not None:
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
+        if callable(fold.dedupe_by) and (id_of := self._id) is not None:
+            self._id = lambda record, event: _called("dedupe_by", partial(id_of, record), event)
 
     def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
         """An event that does not match ``only``, or for which ``source_filter`` returns a false value, is skipped."""

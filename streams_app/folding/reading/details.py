@@ -1,27 +1,32 @@
 """Reads what some folds need of an event besides its group and changed names (pure).
 
-This is the JSON to keep, the quiet period that the event sets, and whether the event closes its group.
+This is the JSON to keep, the quiet period that the event sets, the id of the event, and whether the event closes its group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
 
 from streams_app.codec import at_path
 from streams_app.depth import TooDeepError, check_json_depth
-from streams_app.envelopes import COLUMNS
+from streams_app.envelopes import COLUMNS, HEADER
 from streams_app.errors import BadEventError
 from streams_app.exact_json import encode
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.formatting import duration_text, milliseconds, parse_duration
+from streams_app.unrepresentable import require_representable
 
 SHALLOW: Final = 200
 """With at most this many brackets, the nesting needs no check, see :data:`.MAX_DEPTH`."""
+
+ID_BYTES: Final = 16
+"""Size of the digest of an id: any two of a billion ids have the same one with a chance of 1 in 10^21."""
 
 JSON_SPACES: Final = b" \t\r\n"
 
@@ -94,6 +99,58 @@ def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
         return max_ms - quiet_ms
 
     return shorter_ms
+
+
+def id_rule(fold: Fold, max_bytes: int) -> Callable[[Any, Any], bytes] | None:
+    """Return a function that digests the id of an event, for a fold with ``dedupe_by``; None for other folds.
+
+    The function takes a record, and the event that was decoded from it. An id is a string or an integer, or the bytes of a header;
+    ``1`` and ``"1"`` are two ids. The digest also covers the setting, so that ids of another field are other ids after a change.
+    The function raises BadEventError with the reason ``no-id`` if there is no id, or an empty one, and ``too-large`` if it has more
+    than ``max_bytes``.
+    """
+    rule = fold.dedupe_by
+    if rule is None:
+        return None
+    label = "dedupe_by" if callable(rule) else repr(rule)
+    begun = blake2b(label.encode("utf-8", "surrogatepass") + b"\0", digest_size=ID_BYTES)
+    read = _id_reader(rule)
+
+    def digest(record: Any, event: Any) -> bytes:
+        found = _id_bytes(read(record, event), label, max_bytes)
+        if len(found) > max_bytes + 1:
+            raise BadEventError("too-large", f"the id in {label} has more than {max_bytes} bytes")
+        hashed = begun.copy()
+        hashed.update(found)
+        return hashed.digest()
+
+    return digest
+
+
+def _id_reader(rule: str | Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    if callable(rule):
+        return lambda record, event: rule(event)
+    if rule.startswith(HEADER):
+        name = rule.removeprefix(HEADER)
+        return lambda record, event: next((value for key, value in reversed(record.headers) if key == name), None)
+    path = rule.split(".")
+    return lambda record, event: at_path(event, path)
+
+
+def _id_bytes(value: Any, label: str, max_bytes: int) -> bytes:
+    require_representable(value, label)
+    if isinstance(value, str) and value:
+        try:
+            return b"s" + str.encode(value)
+        except UnicodeEncodeError as error:
+            raise BadEventError("no-id", f"{label} is text that UTF-8 does not have") from error
+    if isinstance(value, bytes) and value:
+        return b"s" + value
+    if type(value) is int:
+        size = value.bit_length() // 8 + 1
+        return b"i" + (value.to_bytes(size, "big", signed=True) if size <= max_bytes else bytes(size))
+    found = "missing or null" if value is None else "empty" if value in ("", b"") else f"a {type(value).__name__}"
+    raise BadEventError("no-id", f"{label} is {found}, not a string or an integer")
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:

@@ -76,6 +76,7 @@ def _is_unusual(value: bytes) -> bool:
 def is_usual_kept(fold: Fold) -> bool:
     """Return whether :class:`FastKeptReader` can read a fold: it keeps whole JSON events, and the group key is a plain field."""
     is_by_event = fold.fields or fold.only or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
+    is_by_event = is_by_event or fold.dedupe_by is not None
     if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False
     return isinstance(fold.group_key, str) and is_plain_field(fold.group_key)
@@ -138,7 +139,7 @@ class FastKeptReader(_FastReader):
                 faults.misrouted += 1  # RangeFaults.count_misrouted, inlined: a call for each event would be slower
                 faults.misrouted_example = offset
             yield new_event(
-                DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES), 0)
+                DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES), 0, b"")
             )
 
 

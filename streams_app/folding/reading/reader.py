@@ -22,7 +22,7 @@ from streams_app.exact_json import encode
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
-from streams_app.folding.reading.details import closing_rule, kept_event, quiet_rule
+from streams_app.folding.reading.details import closing_rule, id_rule, kept_event, quiet_rule
 from streams_app.schemas.values import KeyedValue
 from streams_app.settings import Limits
 from streams_app.unrepresentable import require_representable
@@ -111,6 +111,7 @@ class EventReader:
         self._only = conditions_of(fold.only)
         self._closes = closing_rule(fold)
         self._shorter_ms = quiet_rule(fold)
+        self._id = id_rule(fold, limits.key_bytes)
         self._reads_details = fold.reads_details
         self._kept_paths = _kept_paths(fold)
         self._known_names: set[str] = set()
@@ -170,7 +171,8 @@ class EventReader:
             self._aggregates.check(names)
         closes = self._closes is not None and self._closes(value)
         shorter_ms = 0 if self._shorter_ms is None else self._shorter_ms(value)
-        return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
+        event_id = b"" if self._id is None else self._id(record, value)
+        return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms, event_id)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
         """Return an event of which some values cannot be represented; fields that the fold does not read may have any value.

@@ -30,10 +30,12 @@ class FoldStep(NamedTuple):
         outcome: ``DONE``: the chunk is folded. ``MORE``: some groups are not folded yet; call again. ``FULL``: nothing was folded,
             because the outbox is full or the definition of the fold has changed; call again once the outbox was sent and, after a
             change, the groups of the former definition were emitted.
+        duplicates: Number of events that were ignored, because their group had their id.
     """
 
     outcome: FoldOutcome
     sealed: int = 0
+    duplicates: int = 0
 
 
 class ChunkProgress:
@@ -64,14 +66,14 @@ class ChunkProgress:
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
         """Split the runs of those groups for which ``fold.lua`` requires it; :meth:`next_groups` then returns the split runs.
 
-        A run is split wherever a bound closes its group.
+        A run is split wherever a bound closes its group, and duplicates are left out.
 
         Raises:
             FencedError: The runs are already split in this way, but the script requires it once more. The next call would have the
                 same result, so the shard must be claimed again. No error is raised if the runs must be split differently now, for
                 example because a seal has closed one of the groups.
         """
-        if bounds.max_bytes:
+        if bounds.max_bytes and not bounds.dedupes:
             own = self.chunk.groups
             apart = {group: split_kept_runs(own[group], open_group, bounds) for group, open_group in groups.items()}
         else:

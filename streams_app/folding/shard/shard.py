@@ -203,10 +203,10 @@ class Shard:
             if reply.cursor:
                 progress.advance_to(reply.cursor)
                 self.in_progress = replace(in_progress, cursor=reply.cursor)
-                return FoldStep(FoldOutcome.MORE, len(reply.sealed))
+                return FoldStep(FoldOutcome.MORE, len(reply.sealed), reply.duplicates)
             self.in_progress, self.fence = None, chunk.to
             self.clock.stored = after._replace(clock_ms=max(after.clock_ms, reply.clock_ms))
-            return FoldStep(FoldOutcome.DONE, len(reply.sealed))
+            return FoldStep(FoldOutcome.DONE, len(reply.sealed), reply.duplicates)
 
     # ---- emission
 

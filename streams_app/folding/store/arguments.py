@@ -17,7 +17,7 @@ from streams_app.folding.core.closing import CLOSED, Bounds
 from streams_app.folding.core.names import packed_names_of_mask, size_of
 from streams_app.folding.core.native_chunks import NativeGroups
 from streams_app.folding.core.record import SealedGroup
-from streams_app.folding.store.codec import flatten_sessions, pack_run, pack_session
+from streams_app.folding.store.codec import INFO_FIELD, flatten_sessions, pack_run, pack_session, run_ids
 from streams_app.native import NATIVE_ERROR, ColumnPacker, loaded
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,9 @@ class GroupPacker:
         self.partitions = partitions
         self.keeps_values = keeps_values
         self._native: ColumnPacker | None = None
-        # A packed session has no room for a quiet period that events set, or for the size of kept events.
-        self._may_send_sessions = bounds.sessions and not (bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event)
+        # A packed session has no room for a quiet period that events set, for the size of kept events, or for ids.
+        has_more = bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event or bounds.dedupes
+        self._may_send_sessions = bounds.sessions and not has_more
 
     def groups(
         self, chunk: Chunk, members: Sequence[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
@@ -103,17 +104,24 @@ class GroupPacker:
                 rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
                 parts += len(rest)
             elif count < len(runs):
-                rest = []
-                for run in runs[count:]:
-                    rest.append(pack_run(run, epoch, silent_from_ms, keeps_values=keeps_values))
-                    parts += len(rest[-1])
-                    if run.closes:
-                        rest.append(CLOSED)
+                rest = self._entries(runs[count:], silent_from_ms)
+                parts += sum(map(len, rest))
             packed.values += (member, sessions, rest)
             packed.count += 1
             if keeps_values:
                 parts += _bytes_of(sessions, rest) // BYTES_OF_A_PART
         return packed
+
+    def _entries(self, runs: Sequence[GroupRun], silent_from_ms: int) -> list[Any]:
+        """Pack runs one by one, each with its ids if events have ids, and with the reason if its last event closes the group."""
+        entries: list[Any] = []
+        for run in runs:
+            entries.append(pack_run(run, self.epoch, silent_from_ms, keeps_values=self.keeps_values))
+            if self.bounds.dedupes:
+                entries.append(run_ids(run))
+            if run.closes:
+                entries.append(CLOSED)
+        return entries
 
     def _natively(self, groups: NativeGroups, members: Sequence[bytes], clock_ms: int, silent_from_ms: int) -> PackedGroups:
         """Pack groups of the native core, which follow each other in the order of their bytes."""
@@ -137,9 +145,10 @@ class GroupPacker:
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
-        """Return whether no bound closes a group that a run opens, within the run or at its end."""
-        lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
-        return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
+        """Return whether no bound closes a group that a run opens, within the run or at its end, and the run has no ids."""
+        lasted_ms, names, bounds = run.last_score - run.first_score, size_of(run.names), self.bounds
+        is_bare = not (run.closes or bounds.leading or bounds.dedupes)
+        return is_bare and bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """Return how many of the runs silence has ended before ``clock_ms``: all, or all but the last.
@@ -151,5 +160,7 @@ class GroupPacker:
 
 
 def _bytes_of(sessions: Any, rest: Any) -> int:
-    runs = [run for run in rest if run != CLOSED] if rest and isinstance(rest[0], list) else [rest or []]
-    return sum(map(len, (sessions or [])[3::4])) + sum(len(value) for run in runs for value in run[5::2])
+    runs = rest if rest and isinstance(rest[0], list) else [rest or []]
+    # An entry without a packed group is a reason, or the ids of the run before it.
+    values = (value for run in runs if type(run) is list and run[2:3] == [INFO_FIELD] for value in run[5::2])
+    return sum(map(len, (sessions or [])[3::4])) + sum(map(len, values))

@@ -40,6 +40,8 @@ class StoredGroup(NamedTuple):
     names: int
     silent_from_ms: int
     shorter_ms: int = 0
+    ids: int = 0
+    duplicates: int = 0
 
     def pack(self) -> bytes:
         """Encode the numbers as Redis stores them in :data:`INFO_FIELD`: a msgpack array.
@@ -56,35 +58,43 @@ class StoredGroup(NamedTuple):
         low                lowest record timestamp minus ``opened``
         stamps             highest record timestamp minus the lowest
         names              an upper bound of the number of changed names; if events are kept, their size in bytes
-        silence            time from which silence counts, minus the score of the last event; omitted if it and ``shorter`` are 0
-        shorter            longest quiet period of the fold minus the one that the last event sets; omitted if it is 0
+        silence            time from which silence counts, minus the score of the last event
+        shorter            longest quiet period of the fold minus the one that the last event sets
+        ids                number of ids, which are in another key (``dedupe_by``)
+        duplicates         number of events that were ignored, because the group had their id
         =================  =======================================================================================================
+
+        Of the last four, trailing zeros are omitted.
         """
         opened = self.opened_ms
         numbers = (
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
             self.low_ms - opened, self.high_ms - self.low_ms, self.names,
         )  # fmt: skip
-        return pack((*numbers, *_silence(self.silent_from_ms - self.score_ms, self.shorter_ms)))
+        rest = (max(0, self.silent_from_ms - self.score_ms), self.shorter_ms, self.ids, self.duplicates)
+        return pack((*numbers, *_without_zeros(rest)))
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
         """Decode the result of :meth:`pack`, also as a script has written it."""
         epoch, first, offsets, opened, scores, events, low, stamps, names, *rest = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
-        silence, shorter = (*rest, 0, 0)[:2]
-        return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + silence, shorter)
+        silence, shorter, ids, duplicates = (*rest, 0, 0, 0, 0)[:4]
+        numbers = epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + silence, shorter
+        return cls(*numbers, ids, duplicates)
 
 
-def _silence(silence: int, shorter: int) -> tuple[int, ...]:
-    """Return the last two numbers of a packed group without trailing zeros; a negative ``silence`` counts as 0."""
-    return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
+def _without_zeros(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the last numbers of a packed group without trailing zeros."""
+    while numbers and not numbers[-1]:
+        numbers = numbers[:-1]
+    return numbers
 
 
-def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
+def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> OpenGroup | None:
     """Decode an open group, without values, from the names of the fields of its sidecar and its packed numbers.
 
-    Return None if ``content`` is empty, because the group is not open.
+    Return None if ``content`` is empty, because the group is not open. ``ids`` are stored ids and offsets, one after the other.
     """
     if not content:
         return None
@@ -92,7 +102,8 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
     stored = StoredGroup.unpack(numbers)._asdict()
     del stored["epoch"]
     names = {field.decode(): b"" for field in fields if field != INFO_FIELD}
-    return OpenGroup(**stored | {"names": names, "bytes_kept": stored["names"]})
+    known = dict(zip(ids[::2], ids[1::2], strict=True))
+    return OpenGroup(**stored | {"names": names, "bytes_kept": stored["names"], "ids": known})
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
@@ -108,7 +119,7 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
         run.bytes_kept or len(names),
     )  # fmt: skip
     shorter = run.shorter_ms
-    info = pack((*numbers, *_silence(silent - score, shorter)) if shorter or silent > score else numbers)
+    info = pack((*numbers, *_without_zeros((silent - score, shorter))) if shorter or silent > score else numbers)
     if type(names) is NameSet:
         return [first, silent - shorter, INFO_FIELD, info, *names.fields]
     return [first, silent - shorter, INFO_FIELD, info, *(part for item in names.items() for part in item)]
@@ -124,6 +135,13 @@ def run_values(run: GroupRun) -> dict[str, bytes]:
             run.packed_kept = packed_events((event for event, _ in run.events_kept), run.first_offset)
         return {str(run.first_offset): run.packed_kept}
     return {name: stored_value(value) for name, value in run.changed.items()}
+
+
+def run_ids(run: GroupRun) -> list[Any]:
+    """Return the duplicates that follow a run, and the id and offset of each of its events, as ``fold.lua`` takes them."""
+    kept = run.events_kept
+    ids = run.ids or () if kept is None else [part for event, _ in kept for part in (event.id, event.offset)]
+    return [run.duplicates, *ids]
 
 
 def run_names(run: GroupRun) -> NameSet:

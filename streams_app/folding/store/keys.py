@@ -14,6 +14,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``flush``                               set     groups to emit at an operator's request, or ``*``
 ``drop``                                hash    group → request to drop it, see ``drop_request.py``
 ``dropped``                             hash    group → its dropped fold, see ``drop_request.py``
+``ids:<group>``                         hash    with ``dedupe_by``: digest of an event's id → offset of the event
 ======================================  ======  ==============================================================
 
 Two more keys are strings. ``streams-app check`` writes ``{app/}:probe`` and removes it again. ``{app/owner}:v1:replay`` is the
@@ -21,11 +22,11 @@ lease of a running replay of the dead letters of a fold or subscriber: who runs 
 was killed.
 
 The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
-``meta`` is stored until ``streams-app reset`` removes it; ``due``, ``first`` and ``group:`` until the group is sealed; ``outbox``
-until the broker has acknowledged the record; ``flush`` and ``drop`` until the owner has processed the request; ``dropped`` for a
-week, so that the command can report the result. The hash tag comes first and contains validated parts only, so that a brace in a
-group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state version: a worker of another version does not
-touch these keys.
+``meta`` is stored until ``streams-app reset`` removes it; ``due``, ``first``, ``group:`` and ``ids:`` until the group is sealed;
+``outbox`` until the broker has acknowledged the record; ``flush`` and ``drop`` until the owner has processed the request;
+``dropped`` for a week, so that the command can report the result. The hash tag comes first and contains validated parts only, so
+that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state version: a worker of another
+version does not touch these keys.
 
 The timer of a group is never later than the time from which its silence counts. An event of an open group updates the sidecar and
 not the timer; a timer that fires too early is set again by ``seal.lua``. So ``due``, the one structure whose cost grows with the
@@ -66,6 +67,7 @@ class ShardKeys:
     flush: str
     drop: str
     dropped: str
+    ids_prefix: str
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
@@ -78,7 +80,7 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
     return ShardKeys(
         f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush", f"{base}:drop",
-        f"{base}:dropped",
+        f"{base}:dropped", f"{base}:ids:",
     )  # fmt: skip
 
 

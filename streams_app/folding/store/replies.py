@@ -80,7 +80,7 @@ class FoldOutcome(Enum):
     cursor is empty, it has folded the whole range.
     """
     DETAIL = "detail"
-    """Nothing was done, because bounds close some groups in the middle of a run, which must be split."""
+    """Nothing was done, because bounds close some groups in the middle of a run, which must be split, or a run has duplicates."""
     FULL = "full"
     """Nothing was done, because the outbox is full and must be sent first."""
 
@@ -95,6 +95,7 @@ class FoldReply:
         clock_ms: Partition clock; 0 if the outcome is ``DETAIL`` or ``FULL``.
         work: Time that Redis needed for these groups, in microseconds, as estimated by the script.
         detail: The stored open group of each group whose runs must be split, by group key; None for a group that is not open.
+        duplicates: Number of events that were left out, because their group had their id.
     """
 
     outcome: FoldOutcome
@@ -104,6 +105,7 @@ class FoldReply:
     taken: int = 0
     work: int = 0
     detail: Mapping[bytes, OpenGroup | None] = field(default_factory=dict)
+    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -108,11 +109,13 @@ class ShardStore:
         if outcome is FoldOutcome.FULL:
             return FoldReply(outcome)
         if outcome is FoldOutcome.DETAIL:
-            return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(unpack_open_group, reply[1][1::2]), strict=True)))
+            groups_found, ids = reply[1][1::2], reply[2] or repeat(())
+            return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(unpack_open_group, groups_found, ids), strict=True)))
         if outcome is FoldOutcome.ALREADY:
             return FoldReply(outcome, reply[1], int(reply[2]))
-        _, new_cursor, clock, sealed, rewritten, sessions, taken, work = reply
-        return FoldReply(outcome, new_cursor, int(clock), _sealed(groups, sealed, rewritten, sessions), taken, work)
+        _, new_cursor, clock, sealed, rewritten, sessions, taken, work, duplicates = reply
+        entries = _sealed(groups, sealed, rewritten, sessions)
+        return FoldReply(outcome, new_cursor, int(clock), entries, taken, work, duplicates=duplicates)
 
     async def seal(
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
@@ -129,8 +132,8 @@ class ShardStore:
         """
         reply = await self._call(
             "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
-            quiet_ms=bounds.quiet_ms if quiet else None, hold_ms=bounds.hold_ms, everything=everything, limit=limit,
-            partitions=partitions,
+            quiet_ms=bounds.quiet_ms if quiet else None, hold_ms=bounds.hold_ms, everything=everything, dedupe=bounds.dedupes,
+            limit=limit, partitions=partitions,
         )  # fmt: skip
         return SealedGroups(
             clock_ms=int(reply[1]),

@@ -15,7 +15,7 @@ from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emitter import Emitter
-from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.event import Event
 from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -54,10 +54,10 @@ async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "s
     return shard
 
 
-async def fold_some(shard: Shard, events: list[FoldEvent]) -> FoldOutcome:
+async def fold_some(shard: Shard, events: Sequence[Event]) -> FoldOutcome:
     """Fold these events; return the result of the last step."""
     outcome = FoldOutcome.DONE
-    for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
+    for chunk in shard.chunks(events, events[-1][0], ReaderView(None, None), 10_000):
         progress = shard.begin(chunk, lambda: events)
         while (outcome := (await shard.fold_once(progress)).outcome) is FoldOutcome.MORE:
             pass

@@ -52,6 +52,8 @@ FOLDS: Final[dict[str, dict[str, Any]]] = {
     "sessions": NAMES | {"backlog": "sessions", "start": "latest", "tombstones": "ignore"},
     "means": NAMES | {"keep": {"likes": "mean", "*": "first"}},
     "only": NAMES | {"only": {"status": ["open", "new"]}},
+    "dedupe": NAMES | {"dedupe_by": "event_id"},
+    "dedupe-by-header": {"keep": "events", "dedupe_by": "header:event-id", "max_events": 100_000},
     "fields": NAMES | {"group_key": ["a.b", "c"]},
     "record-key": NAMES | {"group_key": "@key"},
     "functions": {"group_key": str, "group_as": "who", "changed": list, "changed_as": "what", "decode": str, "source_filter": bool},

@@ -47,6 +47,7 @@ FOLDS: dict[str, dict[str, str]] = {
     "fields": {"keep": '"events"', "changed": "", "fields": '("account_id", "status")'},
     "by-event": {"quiet_period": '{"field": "wait", "default": "1h", "at_most": "2h"}', "leading": "True"},
     "only": {"only": '{"status": ["open", "done", "x"], "account_id": list("abcdefgh")}'},
+    "dedupe": {"dedupe_by": '"event_id"', "keep": '{"likes": "sum"}'},
     "bounds": {"max_hold": '"5h"', "max_events": "50", "max_changed": "90"},
     "closing": {"close_when": '{"status": ["done"], "nested.code": [1, True]}'},
     "means-closing": {"keep": '{"likes": "mean"}', "close_when": '{"status": ["done"]}', "max_events": "60"},
@@ -128,6 +129,7 @@ def values(number: int, account: str) -> dict[str, bytes]:
         "metrics": {"likes": number, "shares": number, "seen": 1},
         "status": "open",
         "wait": "1h",
+        "event_id": f"{account}-{number}",
         "nested": {"code": 7, "tags": ["x", "y"]},
     }
     row = {"account_id": account, "likes": number}

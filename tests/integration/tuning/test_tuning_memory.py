@@ -10,11 +10,12 @@ from redis.asyncio import Redis
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.event import DetailedEvent, FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.tuning.candidates import columns_for
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.replay import curve_of
 from tests.conftest import Names
@@ -45,4 +46,27 @@ async def test_estimated_redis_memory_is_within_a_quarter(
     (point,) = curve_of("f", columns, Bounds.of(fold), [3_600_000], prefix_bytes=len(keys.group_prefix)).points
 
     assert point.peak_open_groups == GROUPS
+    assert used_bytes == pytest.approx(point.redis_bytes, rel=0.25)
+
+
+@pytest.mark.parametrize(("groups", "events"), [(5_000, 1), (2_000, 20), (20, 2_000)])
+async def test_estimated_redis_memory_includes_the_ids_of_events(
+    redis_client: Redis, names: Names, groups: int, events: int
+) -> None:
+    keys = shard_keys(names.app_id, "f", "t", 0)
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(hours=1), dedupe_by="id")
+    sent = [
+        DetailedEvent(at + 1, 1_000 + at, b"s%019d" % (at // events), {"likes": None}, id=at.to_bytes(16, "big"))
+        for at in range(groups * events)
+    ]
+    shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), keys))
+    await shard.claim(0, 1)
+    before = (await redis_client.info("memory"))["used_memory"]
+    await fold_some(shard, sent)
+    used_bytes = (await redis_client.info("memory"))["used_memory"] - before
+    columns = columns_for(fold, 10_000_000)
+    columns.add(0, sent)
+    (point,) = curve_of("f", columns, Bounds.of(fold), [3_600_000], prefix_bytes=len(keys.group_prefix)).points
+
+    assert point.peak_open_groups == groups
     assert used_bytes == pytest.approx(point.redis_bytes, rel=0.25)

@@ -25,6 +25,7 @@
 -- max_bytes     maximum size of the events of one group, if events are kept; 0 = they are not. With kept events, the counter "names" of
 --               a group is this size, and each run has one field, its events: no field is written twice with different contents
 -- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
+-- dedupe        whether events have ids: an event with an id that its open group has from another event must be left out
 -- leading       whether the first event of a group that is not open makes a record at once: the group stays open, and has no events
 -- outbox_limit  number of records in the outbox from which nothing is folded
 -- max_work      us: a script that has done this much work folds no further group
@@ -33,13 +34,16 @@
 --               range, as {first offset, first score, last score, packed record, ...}, or false. Third, the events after them: false, a
 --               run that no bound closes by itself, or an array of runs that are added one by one, each with or without the reason why
 --               its last event closes the group. A run is {first offset, start of its silence, "\255", packed numbers, name, value,
---               ...}: the group that it would open, see shared/group.lua
+--               ...}: the group that it would open, see shared/group.lua. With "dedupe", all runs are in the array, and each is followed
+--               by {number of duplicates left out after it, id, offset, ...}; a run without events only counts duplicates
 --
 -- Returns {"done" | "more", cursor, clock, sealed records in a row, msgpack array of the indexes, over all groups, of the sessions that
---         are not in the outbox as they were sent, number of sessions folded, number of groups folded, work done}
+--         are not in the outbox as they were sent, number of sessions folded, number of groups folded, work done,
+--         number of duplicates counted}
 --         {"already", cursor, clock} if a reply was lost: the stored cursor, "" = the range is folded
---         {"detail", {group, {its fields, ..., its numbers} or {} if it is not open, ...}}, nothing written: a bound closes these
---         groups inside a run, so the caller must send runs that end there
+--         {"detail", {group, {its fields, ..., its numbers} or {} if it is not open, ...}, {of each group {id, offset, ...} of those
+--         stored ids that occur in its runs, ...}}, nothing written: a bound closes these groups inside a run, so the caller must send
+--         runs that end there; or a run has duplicates, which the caller must leave out
 --         {"full"} nothing written: the outbox must be sent first
 --         {"refused", "no-state" | "token" | "fence" | "range"}
 -- Cost    "max_work" and one more group: about 10 us a group that opens, 11 us a group that is updated, 1 us a group that has only
@@ -59,10 +63,11 @@ if call('ZCARD', outbox) >= arg.outbox_limit then return {'full'} end
 
 local groups = arg.groups
 local max_events, aggregates, leading, keeps_events = arg.max_events, arg.aggregates, arg.leading, arg.max_bytes > 0
+local dedupe, duplicates = arg.dedupe, 0
 local most, too_much = arg.max_changed, 'max_changed'
 if keeps_events then most, too_much = arg.max_bytes, 'max_bytes' end
 local work, session_number = 0, 0
-local sent_sessions, sealed, elsewhere, detail = {}, {}, {}, {}
+local sent_sessions, sealed, elsewhere, detail, detail_ids = {}, {}, {}, {}, {}
 local sealed_entries, opening, plans = {}, {}, {}
 
 -- ---- compute: reads only
@@ -105,6 +110,44 @@ local function close(plan, reason, due_ms)
   if plan.open.events > 0 then seal(plan, reason, due_ms, names_of(plan)) end
   plan.is_dropped = plan.is_dropped or plan.is_stored
   plan.open, plan.is_stored, plan.runs, plan.names = nil, false, {}, nil
+  if dedupe then plan.ids, plan.new_ids = {}, {} end
+end
+
+-- Those ids of a run that Redis has of its group, with their offsets.
+local function stored_ids(plan, ids)
+  local found = {}
+  for from = 2, #ids, PAGE do
+    local asked = {}
+    for n = from, math.min(from + PAGE - 1, #ids), 2 do asked[#asked + 1] = ids[n] end
+    local offsets = call('HMGET', ids_prefix .. plan.group, unpack(asked))
+    for n = 1, #asked do found[asked[n]] = offsets[n] and tonumber(offsets[n]) or nil end
+  end
+  work = work + NAME * #ids
+  return found
+end
+
+-- Whether an event of a run has an id that another event of its group has. The offset of the event itself may be stored already, by a
+-- script that failed before it wrote the group.
+local function has_duplicates(plan, ids)
+  local stored, run = plan.is_stored and stored_ids(plan, ids) or {}, {}
+  for n = 2, #ids, 2 do
+    local id, offset = ids[n], ids[n + 1]
+    local known = run[id] or plan.ids[id] or stored[id]
+    if known and known ~= offset then return true end
+    run[id] = offset
+  end
+  return false
+end
+
+-- Adds the ids of a run to its group.
+local function add_ids(plan, ids)
+  for n = 2, #ids, 2 do
+    plan.ids[ids[n]] = ids[n + 1]
+    plan.new_ids[#plan.new_ids + 1], plan.new_ids[#plan.new_ids + 2] = ids[n], ids[n + 1]
+  end
+  plan.open.ids = plan.open.ids + (#ids - 1) / 2
+  plan.open.duplicates = plan.open.duplicates + ids[1]
+  plan.is_counted = true
 end
 
 -- The number of names that the group would have with this run. The counter of a group is only an upper bound, so that a usual update
@@ -121,12 +164,18 @@ end
 
 -- Adds a run to the group of a plan, and closes the group if there is a reason. Returns false if a bound falls inside the run: the
 -- caller must split it.
-local function add(plan, run, reason)
+local function add(plan, run, ids, reason)
   local r, g = numbers_of(run[4]), plan.open
   if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that failed before it wrote the cursor
   if g and closes_before(g, r.opened) then
     close(plan, closed_by(g, g.score))
     g = nil
+  end
+  if ids and (has_duplicates(plan, ids) or r.events == 0 and not g) then return false end
+  duplicates = duplicates + (ids and ids[1] or 0)
+  if r.events == 0 then
+    add_ids(plan, ids)
+    return true
   end
   if (g and g.names or 0) + r.names > most then
     local names = keeps_events and (g and g.names or 0) + r.names or g and names_with(plan, run) or r.names
@@ -151,7 +200,7 @@ local function add(plan, run, reason)
   local opened, events = is_first and r.opened or g.opened, (g and g.events or 0) + r.events
   if r.events > 1 and (r.score - opened >= hold_ms or max_events > 0 and events > max_events) then return false end
   if is_first then
-    if g then r.silent = math.max(g.silent, r.silent) end
+    if g then r.silent, r.ids, r.duplicates = math.max(g.silent, r.silent), g.ids, g.duplicates end
     g = r
     plan.open, plan.opens = g, true
   else
@@ -160,6 +209,7 @@ local function add(plan, run, reason)
   end
   if aggregates then names_of(plan) end -- before the run is in plan.runs, which names_of joins
   plan.runs[#plan.runs + 1] = run
+  if ids then add_ids(plan, ids) end
   if plan.names then join(plan, run) end
   work = work + RUN + NAME * #run / 2
   if reason then
@@ -184,7 +234,7 @@ local function add_session(plan, first_offset, first_score, last_score, record)
     run[#run + 1], run[#run + 2], count = name, value, count + 1
   end
   run[4] = packed_of({first = entry[2], last = entry[3], opened = first_score, score = last_score, events = entry[4],
-                      low = entry[5], high = entry[6], names = count, silent = last_score, shorter = 0})
+                      low = entry[5], high = entry[6], names = count, silent = last_score, shorter = 0, ids = 0, duplicates = 0})
   elsewhere[#elsewhere + 1] = session_number
   if entry[3] <= plan.open.last then return true end -- folded by a script that failed before it wrote the cursor
   if not add(plan, run) then return false end
@@ -197,7 +247,7 @@ local function plan_for(group, opened_at)
   local g = opened_at and open_group(key, opened_at) or nil
   -- If the group is stored but not open, it belongs to an older state.
   return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil,
-          timer = g and g.silent - g.shorter}
+          timer = g and g.silent - g.shorter, ids = dedupe and {}, new_ids = dedupe and {}, has_ids = dedupe or g and g.ids > 0}
 end
 
 -- Plans the effect of the range on one group. Returns false if a bound falls inside a run.
@@ -217,9 +267,11 @@ local function take(group, sessions, rest, opened_at)
   if is_plain then
     if not add(plan, rest) then return false end
   else
+    local step = dedupe and 2 or 1
     for r = 1, rest and #rest or 0 do
-      local run, following = rest[r], rest[r + 1]
-      if type(run) == 'table' and not add(plan, run, type(following) == 'string' and following) then return false end
+      local run, following = rest[r], rest[r + step]
+      local is_run, ids = type(run) == 'table' and type(run[2]) == 'number', dedupe and rest[r + 1]
+      if is_run and not add(plan, run, ids, type(following) == 'string' and following) then return false end
     end
   end
   plans[#plans + 1] = plan
@@ -243,11 +295,20 @@ while taken < count and work < arg.max_work do
       content[#content + 1] = call('HGET', key, INFO)
     end
     detail[#detail + 1], detail[#detail + 2] = group, content
+    if dedupe then
+      local known, rest = {}, groups[at + 3]
+      for r = 2, #content > 0 and #rest or 0 do
+        if type(rest[r]) == 'table' and type(rest[r][2]) ~= 'number' then
+          for id, offset in pairs(stored_ids({group = group}, rest[r])) do known[#known + 1], known[#known + 2] = id, offset end
+        end
+      end
+      detail_ids[#detail_ids + 1] = known
+    end
     work = work + NAME * #content
   end
   taken = taken + 1
 end
-if #detail > 0 then return {'detail', detail} end
+if #detail > 0 then return {'detail', detail, detail_ids} end
 
 -- ---- write: sealed records, then groups, fence and cursor last
 
@@ -276,8 +337,10 @@ end
 for p = 1, #plans do
   local plan = plans[p]
   local g, runs = plan.open, plan.runs
-  if plan.is_dropped then call('UNLINK', plan.key) end
+  if plan.is_dropped then unlink(plan.has_ids and {plan.key, ids_prefix .. plan.group} or {plan.key}) end
   if g then
+    -- Before the group: if the script fails after it, the ids are repeated with the same offsets, and the events are not in the group.
+    if dedupe then in_pages('HSET', ids_prefix .. plan.group, plan.new_ids) end
     if #runs > 0 and aggregates then
       -- All in one command, which is possible because max_changed is low: if the script fails, it has added everything or nothing.
       local fields = {INFO, packed_of(g)}
@@ -287,8 +350,8 @@ for p = 1, #plans do
       runs[#runs][4] = packed_of(g) -- the numbers of the group replace those of the last run
       for r = 1, #runs - 1 do write_fields(plan.key, runs[r], 5) end
       write_fields(plan.key, runs[#runs], 3)
-    elseif plan.opens then
-      call('HSET', plan.key, INFO, packed_of(g)) -- the group has no events
+    elseif plan.opens or plan.is_counted then
+      call('HSET', plan.key, INFO, packed_of(g)) -- the group has no events, or no new ones
     end
     local timer = g.silent - g.shorter
     if plan.opens or not plan.is_stored then
@@ -314,4 +377,5 @@ else
   call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest,
        'log', arg.log)
 end
-return {is_done and 'done' or 'more', cursor, clock, table.concat(sealed), pack(elsewhere), session_number, taken, math.ceil(work)}
+return {is_done and 'done' or 'more', cursor, clock, table.concat(sealed), pack(elsewhere), session_number, taken, math.ceil(work),
+        duplicates}

@@ -14,6 +14,7 @@
 -- quiet_ms       quiet period; missing = quiet groups stay open (a backlog is being merged)
 -- hold_ms        max hold
 -- everything     seal every open group, due or not, with the reason "flush"; also those above the fence
+-- dedupe         whether groups have ids, see fold.lua
 -- limit          maximum number of sealed groups and early timers together
 -- partitions     partition count of the source, for the version of the record
 --
@@ -53,6 +54,13 @@ local function group_of(packed)
   return g and g.epoch == state.epoch and g or nil
 end
 
+-- Plans to remove the keys of a group, which are those of an older state if it has no numbers.
+local function remove(group, g)
+  gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
+  if arg.dedupe or not g or g.ids > 0 then gone_keys[#gone_keys + 1] = ids_prefix .. group end
+  answered[#answered + 1] = group
+end
+
 -- Whether the rest of the range in progress may add events to the group, or a script that failed half-way has added some.
 local function is_held(group, g)
   return g.last > fence and not (state.to and g.last <= tonumber(state.to) and not is_after(group, state.cursor))
@@ -87,13 +95,11 @@ local function take(group, why, is_timer)
   end
   taken = taken + 1
   if not g then
-    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key -- its events are read again from the low watermark in Kafka
-    answered[#answered + 1] = group
+    remove(group) -- its events are read again from the low watermark in Kafka
   elseif not everything and is_held(group, g) then
     stays = true
   elseif g.events == 0 then -- no event has followed its early record
-    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key
-    answered[#answered + 1] = group
+    remove(group, g)
   else
     if not names then g, names = read_all(key) end
     local reason, due_ms = closed_by(g, g.silent)
@@ -102,8 +108,7 @@ local function take(group, why, is_timer)
     bytes = bytes + #record
     sealed[#sealed + 1] = record
     sent[#sent + 1], sent[#sent + 2] = g.first, record
-    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key
-    answered[#answered + 1] = group
+    remove(group, g)
   end
   return true
 end
@@ -134,8 +139,7 @@ for i = 1, #requests, 2 do
     for _, value in ipairs({group, numbers[1], numbers[2], numbers[3], request}) do drops[#drops + 1] = value end
     local counts = numbers[1] .. ' ' .. numbers[3] .. ' ' .. numbers[2] .. ' ' .. string.format('%.0f', clock)
     answers[#answers + 1], answers[#answers + 2] = group, counts .. ' ' .. request
-    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
-    answered[#answered + 1] = group
+    remove(group, g)
     seen[group], taken = true, taken + 1
   end
 end

@@ -48,7 +48,8 @@ bounds_of_details = st.builds(
     is_quiet_by_event=st.booleans(),
     sessions=st.booleans(),
     reads_details=st.just(True),
-)
+    dedupes=st.booleans(),
+).map(lambda bounds: replace(bounds, leading=bounds.leading and not bounds.dedupes))
 bounds_of_events = bounds_of_details.flatmap(
     lambda bounds: st.builds(replace, st.just(bounds), max_bytes=st.sampled_from([12, 40, 500]))
 )
@@ -127,7 +128,8 @@ async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bo
             at, stamp = at + gap, stamp + later
             kept, json = contents_of(bounds, names, at)
             shorter_ms = at * 7 % bounds.quiet_ms if bounds.is_quiet_by_event else 0
-            batch.append(DetailedEvent(at, stamp, group, kept, closes, json, shorter_ms))
+            event_id = b"%016d" % (at * 7 % 5) if bounds.dedupes else b""
+            batch.append(DetailedEvent(at, stamp, group, kept, closes, json, shorter_ms, event_id))
             expected += map(comparable, model.fold(batch[-1], stamp))
         cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter
         cutter = cutter_of(batch, fence, at, bounds, keeps_values=True)
@@ -140,7 +142,15 @@ async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bo
         expected += map(comparable, model.seal(stamp))
         found += map(comparable, (await seal(store, fence, clock, bounds, limit=1_000)).sealed)
 
-        assert set(model.open) == set(await open_groups(store))
+        stored = await open_groups(store)
+
+        assert set(model.open) == set(stored)
+        assert {group: one.duplicates for group, one in model.open.items()} == {
+            group: content.numbers.duplicates for group, content in stored.items()
+        }
+        for group, one in model.open.items():
+            ids: Any = await redis.hgetall(store.keys.ids_prefix + group.decode())
+            assert {key: int(offset) for key, offset in ids.items()} == one.ids
     assert by_offset(expected) == by_offset(found) == by_offset(list(map(comparable, await outbox_of(store))))
     await emptied(store)
 

@@ -8,14 +8,16 @@ local function numbers_of(packed)
   local opened = n[4]
   local score = opened + n[5]
   return {epoch = n[1], first = n[2], last = n[2] + n[3], opened = opened, score = score, events = n[6],
-          low = opened + n[7], high = opened + n[7] + n[8], names = n[9], silent = score + (n[10] or 0), shorter = n[11] or 0}
+          low = opened + n[7], high = opened + n[7] + n[8], names = n[9], silent = score + (n[10] or 0), shorter = n[11] or 0,
+          ids = n[12] or 0, duplicates = n[13] or 0}
 end
 
 local function packed_of(g)
-  local silence = math.max(0, g.silent - g.score)
+  local silence, has_ids = math.max(0, g.silent - g.score), g.ids > 0 or g.duplicates > 0
+  local is_short = g.shorter > 0 or has_ids
   return pack({state.epoch, g.first, g.last - g.first, g.opened, g.score - g.opened, g.events,
-               g.low - g.opened, g.high - g.low, g.names, (silence > 0 or g.shorter > 0) and silence or nil,
-               g.shorter > 0 and g.shorter or nil})
+               g.low - g.opened, g.high - g.low, g.names, (silence > 0 or is_short) and silence or nil,
+               is_short and g.shorter or nil, has_ids and g.ids or nil, has_ids and g.duplicates or nil})
 end
 
 -- Returns the numbers of an open group; nil if the stored group belongs to an older state.

@@ -1,6 +1,7 @@
 -- The common beginning of all scripts of a shard: its keys, helpers, and the range in progress.
 -- include fenced.lua
 local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local ids_prefix = KEYS[9]
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
 read_marks('clock', 'epoch', 'to', 'cursor')
 
