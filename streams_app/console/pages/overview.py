@@ -155,7 +155,7 @@ def problems_of(
             yield from (Problem("critical", f"The worker at {worker.url} is not ready: {why}", "/workers", "WorkerNotReady")
                         for why in reasons)  # fmt: skip
     for remark in dict.fromkeys(remark for worker in answering for remark in worker.health.remarks):
-        yield Problem("warning", _sentence(remark), "/workers")
+        yield Problem("warning", _sentence(remark), link_of_remark(remark, declarations))
     yield from _away(answering)
     for alert in alerts_of(Facts(history, [worker.samples for worker in answering], now_ms)):
         yield Problem(alert.severity, alert.text, link_of(alert, declarations), alert.rule)
@@ -163,14 +163,25 @@ def problems_of(
 
 def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:
     for worker in workers:
-        for component, is_up in worker.samples.by("up", "component").items():
-            if not is_up:
-                name = {"kafka": "Kafka", "redis": "Redis"}.get(component, component.replace("read_store.", "The read store "))
-                alert = "ReadStoreAway" if component.startswith("read_store.") else ""
-                yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/workers", alert)
+        away = [component for component, is_up in worker.samples.by("up", "component").items() if not is_up]
+        for component in away:
+            name, store = {"kafka": "Kafka", "redis": "Redis"}.get(component, ""), component.removeprefix("read_store.")
+            if not name:
+                text = f"The read store {store} does not answer the worker at {worker.url}, whose log has the reason"
+                yield Problem("critical", text, store_path(store), "ReadStoreAway")
+            elif not any(reason.startswith(name) for reason in worker.health.reasons):  # which say the same, and since when
+                yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/workers")
         for cause, is_refusing in worker.samples.by("redis_refuses_writes", "cause").items():
             if is_refusing:
                 yield Problem("critical", f"Redis answers and refuses writes: {cause}", "/workers", "RedisRefusesWrites")
+
+
+def link_of_remark(remark: str, declarations: Declarations) -> str:
+    """Return the page of the subscriber with which a remark begins; otherwise that of the workers."""
+    word, _, rest = remark.partition(" ")
+    name = rest.partition(" ")[0].rstrip(":")
+    declared = {one.subscriber.name for one in declarations.workload.subscriptions}
+    return subscriber_path(name) if word == "subscriber" and name in declared else "/workers"
 
 
 def _sentence(text: str) -> str:
@@ -239,7 +250,8 @@ def summary_of(workers: Sequence[WorkerState], numbers: Sequence[Figure], folds:
     """Return a sentence about what the application does now."""
     events, records, share = (figure.value for figure in numbers[:3])
     answering = sum(not worker.fault for worker in workers)
-    what = f"{counted(answering, 'worker')}, {counted(folds, 'fold')}"
+    of_all = counted(len(workers), "worker")
+    what = f"{of_all if answering == len(workers) else f'{answering} of {of_all} answer'}, {counted(folds, 'fold')}"
     if not events or records is None:
         return f"{what}; no event arrives at present."
     saved = "" if share is None else f", {share:.1%} folded away so far"

@@ -12,6 +12,9 @@ import pytest
 from redis.asyncio import Redis
 from yarl import URL
 
+from streams_app.checking.facts import declarations_of
+from streams_app.console import server
+from streams_app.console.pages.overview import link_of_remark
 from streams_app.console.pages.registry import PAGES
 from streams_app.embedded.ports import free_port
 from streams_app.folding.core.event import FoldEvent
@@ -20,6 +23,7 @@ from tests.helpers.cli.commands import FOLD, Place, run
 from tests.helpers.console.consoles import running_console, token_file, with_console
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.waiting import wait_until
 
 FOLD_PATH = f"/folds/{FOLD}"
 ATTACKS = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202eabc", "a\0b", "a/../b?c#d&e=f", "漢字", "k" * 500]
@@ -264,6 +268,28 @@ async def test_stream_sends_the_page_at_once_and_again_when_it_changes(app: Plac
     assert b"No group is open" in second
 
 
+async def test_open_pages_are_limited_and_one_that_is_closed_makes_room(
+    app: Place, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_STREAMS", 2)
+    monkeypatch.setattr(server, "STREAM_SECONDS", 0.05)
+    async with running_console(settings) as console:
+        streams = [await console.stream("/workers") for _ in range(3)]
+        statuses = [stream.status for stream in streams]
+        streams[0].close()
+
+        async def has_room() -> bool:
+            stream = await console.stream("/workers")
+            stream.close()
+            return stream.status == 200
+
+        await wait_until(has_room, 30, "a page may be open")
+        for stream in streams:
+            stream.close()
+
+    assert [200, 200, 503] == statuses
+
+
 async def test_topics_that_exist_and_are_empty_have_designed_pages(app: Place, settings: Settings, redis_client: Redis) -> None:
     await opened(app, redis_client, ["anna"])
     async with running_console(settings) as console:
@@ -383,6 +409,9 @@ async def test_subscriber_is_shown_and_what_became_of_an_event(
     async with running_console(with_console(declared, hide_values=True)) as console:
         hidden = await console.json("/subscribers/ship.json?event=o-1")
 
+    remarks = ("subscriber ship is suspended: its last attempts", "subscriber ship: Redis", "subscriber", "subscriber other waits")
+
+    assert ["/subscribers/ship"] * 2 + ["/workers"] * 2 == [link_of_remark(text, declarations_of(declared)) for text in remarks]
     assert "No unfinished event of subscriber ship has the id or key o-1" in page["answer"]["paragraphs"][0]["verdict"]
     assert (200, 404, True) == (status, unknown, "Hands the &lt;parcel&gt; over." in text)
     assert [topic] == [root["node"]["name"] for root in overview["picture"] if root["branches"][0]["node"]["name"] == "ship"]

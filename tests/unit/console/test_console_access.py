@@ -86,3 +86,17 @@ def test_forged_token_of_a_form_is_not_valid(token: str) -> None:
 
     assert forms.fault(token, forms.new_browser(), "") in ("missing", "foreign")
     assert "missing" == forms.fault(forms.token("", ""), "", "")
+
+
+def test_token_tried_a_thousand_times_is_compared_three_hundred_times_and_a_minute_later_may_be_tried() -> None:
+    clock = ManualClock()
+    sessions = Sessions("secret", clock)
+    compared = 0
+    for number in range(1_000):
+        if sessions.may_attempt(f"10.0.0.{number % 40}"):
+            compared += 1
+            sessions.failed(f"10.0.0.{number % 40}")
+
+    assert (MOST_WRONG, MOST_WRONG) == (compared, len(sessions._wrong))
+    clock.advance_ms(WRONG_MS)
+    assert (True, 0) == (sessions.may_attempt("10.0.0.1"), len(sessions._wrong))

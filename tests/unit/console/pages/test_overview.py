@@ -77,6 +77,23 @@ def test_reasons_come_worst_first_with_links_and_names_of_alerts() -> None:
     ] == [(one.severity, one.text, one.alert, one.link) for one in found.problems]  # fmt: skip
 
 
+def test_server_that_is_away_is_said_once_and_a_read_store_leads_to_its_page() -> None:
+    values: Values = {("up", "component", name): 0.0 for name in ("redis", "kafka", "read_store.dash")}
+    health = Readiness(is_ready=False, reasons=("Redis at redis://r has not answered since noon",))
+
+    assert [
+        ("The worker at http://w:8080 is not ready: Redis at redis://r has not answered since noon", "/workers"),
+        ("Kafka does not answer the worker at http://w:8080", "/workers"),
+        ("The read store dash does not answer the worker at http://w:8080, whose log has the reason", "/read-stores/dash"),
+    ] == [(one.text, one.link) for one in page([worker(values=values, health=health)]).problems]
+
+
+def test_summary_says_how_many_of_the_workers_answer() -> None:
+    summaries = [page([worker("a"), worker("b", fault=fault)]).summary for fault in ("", "does not answer within 3 s")]
+
+    assert ["2 workers, 2 folds", "1 of 2 workers answer, 2 folds"] == [text.partition(";")[0] for text in summaries]
+
+
 def test_alert_about_dead_letters_leads_to_their_topic() -> None:
     history = History()
     labels = (("fold", "a"), ("reason", "no-group"))

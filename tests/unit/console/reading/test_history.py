@@ -96,3 +96,16 @@ def test_gauge_that_is_not_a_number_is_unknown(value: float) -> None:
     history.add("w", NOW, samples({"open": value}))
 
     assert [None] == history.gauge("open", NOW, slots=1)
+
+
+def test_workers_that_come_and_go_for_a_week_leave_no_more_than_the_last_hour() -> None:
+    history, hour_ms = History(), 3_600_000
+    most = 0
+    for hour in range(7 * 24):
+        for step in (0, SLOTS // 2):
+            history.add(f"pod-{hour}", NOW + hour * hour_ms + step * EVERY_MS, samples({f"m{number}": 1.0 for number in range(40)}))
+        most = max(most, sum(len(ring.rings()) for ring in history._workers.values()))
+
+    assert 0 == history.left_out
+    assert 40 <= most <= 3 * 40
+    assert {None, 1.0} == set(history.gauge("m0", NOW + 7 * 24 * hour_ms - hour_ms))

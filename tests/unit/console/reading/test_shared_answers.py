@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from streams_app.console.reading.sources import MOST_WAITING, SHARED_MS, SharedAnswers
+from streams_app.console.reading.sources import MOST, MOST_WAITING, SHARED_MS, SharedAnswers
 from streams_app.errors import TryAgainError
 from tests.helpers.manual_clock import ManualClock
 from tests.helpers.waiting import wait_until
@@ -96,3 +96,19 @@ async def test_too_many_waiting_questions_are_rejected() -> None:
 
     await shared.close()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_answers_to_a_week_of_different_questions_are_not_all_kept() -> None:
+    clock = ManualClock()
+    shared = SharedAnswers(clock)
+
+    async def ask() -> str:
+        return "x" * 100
+
+    for number in range(3 * MOST):
+        await shared.get(("page", number), ask)
+        clock.advance_ms(SHARED_MS)
+    kept = len(shared._entries)
+    await shared.close()
+
+    assert kept <= MOST + 1
