@@ -59,6 +59,18 @@ def duration_text(duration_ms: int) -> str:
     return f"{duration_ms}ms"
 
 
+_SIXTIETHS: Final = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50)
+
+ROUND_MS: Final = (
+    *(1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300, 400, 500, 600, 800),
+    *(int(value * _UNITS_MS["s"]) for value in _SIXTIETHS),
+    *(int(value * _UNITS_MS["m"]) for value in _SIXTIETHS),
+    *(int(value * _UNITS_MS["h"]) for value in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 18)),
+    *(int(value * _UNITS_MS["d"]) for value in (1, 1.5, 2, 3, 4, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365)),
+)
+"""Durations that users would write, in rising order."""
+
+
 MILLISECONDS_FROM: Final = 100_000_000_000
 """This number and larger ones are times in milliseconds since 1970; smaller ones are times in seconds.
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import floor, log
 from typing import Final
 
-from streams_app.formatting import compact_size, counted, duration_text, span
+from streams_app.formatting import ROUND_MS, compact_size, counted, duration_text, span
 from streams_app.tuning.points import Curve, Point, Recommendation
 
 KNEE_GAIN: Final = 0.01
@@ -239,17 +239,7 @@ def _judged(curve: Curve) -> str:
 WANTED: Final = 30
 """Number of candidates from a second to a day: about ten for each factor of a hundred."""
 
-_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-_SIXTIETHS: Final = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50)
-
-ROUND_MS: Final = (
-    *(1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300, 400, 500, 600, 800),
-    *(int(value * _SECOND) for value in _SIXTIETHS),
-    *(int(value * _MINUTE) for value in _SIXTIETHS),
-    *(int(value * _HOUR) for value in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 18)),
-    *(int(value * _DAY) for value in (1, 1.5, 2, 3, 4, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365)),
-)
-"""Durations that users would write, in rising order."""
+_SECOND: Final = 1_000
 
 _FEWEST_BELOW: Final = 3
 

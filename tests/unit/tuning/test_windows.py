@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from streams_app.tuning.recommending import ROUND_MS, default_windows
+from streams_app.formatting import ROUND_MS
+from streams_app.tuning.recommending import default_windows
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
