@@ -30,7 +30,7 @@ from streams_app.folding.core.group_sample import ALL, LEFT_OF_FULL
 from streams_app.formatting import ROUND_MS
 
 MAX_GROUPS: Final = 1_024
-"""Maximum number of remembered groups. With their times they take 14 kB when stored, and 0.2 MB in the process."""
+"""Maximum number of remembered groups. With their times they take 15 kB when stored, and 0.2 MB in the process."""
 
 STEP_MS: Final = 60_000
 """The quiet period is reconsidered in each minute with events. An event is ignored if it is older than the newest one by more than
