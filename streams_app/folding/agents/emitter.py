@@ -340,7 +340,8 @@ class Emitter:
     def _count(self, entries: Sequence[SealedGroup]) -> None:
         metrics, name = self.metrics, self.shard.fold.name
         now_ms = self.clock.now_ms()
-        delays = [max(0, now_ms - due_ms) / 1000 for due_ms in map(_DUE_MS, entries)]
+        # A call of max() for each record would cost as much as rendering it natively.
+        delays = [(now_ms - due_ms) / 1000 if due_ms < now_ms else 0.0 for due_ms in map(_DUE_MS, entries)]
         observe_all(metrics.emit_delay_seconds.labels(fold=name), delays)
         for reason in set(map(_REASON, entries)):
             events = [entry.events for entry in entries if entry.reason == reason]
