@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import click
@@ -79,9 +80,11 @@ def command(
 
 def _draw_curve() -> int:
     """Run ``streams-app tune`` on the events of the last demo in this directory, and return its exit code."""
-    from streams_app.demo.kept import EVENTS, SETTINGS, tune_arguments
+    from streams_app.demo.kept import EVENTS, SETTINGS, program, tune_arguments
+    from streams_app.demo.view import command_lines
 
     if not (EVENTS.exists() and SETTINGS.exists()):
         raise ConfigurationError([f"there is no {EVENTS} in this directory: run streams-app demo here first"])
-    click.echo(f"streams-app {' '.join(tune_arguments())}", err=True)
+    words = [*program(), *tune_arguments()]
+    click.echo("\n".join(command_lines(words, shutil.get_terminal_size().columns)), err=True)
     return run(tune_arguments())

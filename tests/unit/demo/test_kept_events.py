@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from streams_app.cli import run
 from streams_app.demo import kept
-from streams_app.demo.kept import FOLDER, FirstEvents, SavedEvents, with_time
+from streams_app.demo.kept import FOLDER, FirstEvents, SavedEvents, tune_arguments, with_time
 from streams_app.demo.load import Load, Update
 
 BEGAN_MS = 1_700_000_000_000
@@ -50,9 +51,11 @@ def test_displayed_command_reproduces_the_displayed_figures(
 def test_demo_curve_reads_the_saved_events(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     without, advice = run(["demo", "--curve"]), capsys.readouterr().err
     saved(folder, Load(groups=50, rate=300).until(20_000))
-    code, drawn = run(["demo", "--curve"]), capsys.readouterr().out
+    code, (drawn, command) = run(["demo", "--curve"]), capsys.readouterr()
 
     assert (1, 0) == (without, code)
+    assert shlex.split(command.replace("\\\n", ""))[-len(tune_arguments()) :] == tune_arguments()
+    assert max(map(len, command.splitlines())) <= 80
     assert "run streams-app demo here first" in advice
     assert drawn.startswith("account-metrics: ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,27 @@ def test_only_the_publishing_job_may_request_a_token() -> None:
         name: job["permissions"] for name, job in jobs.items() if "permissions" in job
     }
     assert [] == [step for step in jobs["publish"]["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize("workflow", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=name_of)
+def test_workflow_runs_valid_shell_and_make_targets_that_exist(workflow: Path) -> None:
+    jobs = yaml.safe_load(workflow.read_text("utf-8"))["jobs"]
+    scripts = "\n".join(step["run"] for job in jobs.values() for step in job["steps"] if "run" in step)
+    checked = subprocess.run(
+        ["bash", "-n"], input=re.sub(r"\$\{\{.*?\}\}", "x", scripts), text=True, capture_output=True, check=False
+    )
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+    assert "" == checked.stderr
+    assert set() == set(re.findall(r"\bmake ([a-z-]+)", scripts)) - targets
+
+
+def test_workflow_calls_the_site_with_options_that_exist() -> None:
+    text = (ROOT / ".github" / "workflows" / "docs.yml").read_text("utf-8")
+    options = set(re.findall(r"(--[a-z]+) (?:\$|main)", text))
+
+    assert {"--published", "--name"} == options
+    assert options <= set(re.findall(r'add_argument\("(--[a-z]+)"', (ROOT / "tests" / "checkout" / "site.py").read_text("utf-8")))
 
 
 def test_page_links_to_other_pages_and_to_pages_that_show_files() -> None:
