@@ -41,6 +41,10 @@ FOCUSED = """() => {
 
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
+OVERFLOW_OF_RECORDS = """() => Math.max(0, ...[...document.querySelectorAll(".scroll:has(.records)")].map(
+  (one) => one.scrollWidth - one.clientWidth
+))"""
+
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
@@ -60,6 +64,7 @@ async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, b
             if view != "without-javascript":
                 poor[name] = await page.evaluate(CONTRAST)
                 overflow[name] = await page.evaluate(OVERFLOW)
+                overflow[f"{name}: records"] = await page.evaluate(OVERFLOW_OF_RECORDS)
 
     assert {} == {name: found for name, found in poor.items() if found}
     assert {} == {name: pixels for name, pixels in overflow.items() if pixels > 0}
