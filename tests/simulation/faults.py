@@ -27,6 +27,10 @@ QUIET_SECONDS = (1.0, 0.4, None, 0.7)
 """Values of the field by which events set their quiet period."""
 
 
+SENT_TWICE = 0.3
+"""Share of the events that are one of the last ones once more, with ``dedupe``."""
+
+
 def append_some(world: World, count: int) -> None:
     """Append events, some of which must be rejected, and offsets without an event."""
     rng, log = world.rng, world.log
@@ -46,6 +50,8 @@ def _event(world: World, offset: int) -> Record:
     event: dict[str, Any] = {"a": rng.choice("pqrs"), "b": rng.choice("pqrs")}
     event["m"] = {name: rng.randint(0, 3) for name in rng.sample("uvw", rng.randint(0, 2))}
     event["q"] = QUIET_SECONDS[offset % len(QUIET_SECONDS)]
+    if "dedupe" in world.mix.faults:
+        event = _maybe_sent_twice(world, {**event, "i": f"e{offset}"})
     value: bytes | None = json.dumps(event).encode()
     luck = rng.random()
     if luck < 0.03:
@@ -62,6 +68,15 @@ def _event(world: World, offset: int) -> Record:
         if round(world.now() * 1000) < HISTORY_MS:
             stamp = born_ms - late_ms - HISTORY_AGE_MS + world.history_ms
     return Record(offset, stamp, born_ms, event.get("a", "").encode() or None, value)
+
+
+def _maybe_sent_twice(world: World, event: dict[str, Any]) -> dict[str, Any]:
+    """Return a new event, or one of the last ones once more, which has the same id."""
+    if world.rng.random() >= SENT_TWICE:
+        return event
+    recent = [entry.value for entry in world.log.entries[-6:] if entry and entry.value and b'"i"' in entry.value]
+    copied: dict[str, Any] = json.loads(world.rng.choice(recent)) if recent else event
+    return copied
 
 
 async def crash(world: World) -> None:

@@ -54,7 +54,7 @@ def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
         for first_offset, first_score, last_score, record in zip(*(sessions[n::4] for n in range(4)), strict=True):
             yield first_offset, first_score
             yield SealedGroup.unpack(record).last_offset, last_score
-        for run in [rest] if rest and isinstance(rest[0], int) else [run for run in rest if isinstance(run, list)]:
+        for run in [rest] if rest and isinstance(rest[0], int) else [run for run in rest if INFO_FIELD in run[2:3]]:
             group = StoredGroup.unpack(run[3])
             yield group.first_offset, group.opened_ms
             yield group.last_offset, group.score_ms
@@ -92,15 +92,17 @@ class Folding:
                 keep = details.choice([keep, keep, keep, "events", AGGREGATES])
             quiet_period: Any = timedelta(seconds=1) if "settings" in mix.faults else details.choice(QUIET_PERIODS)
             keeps_events = keep == "events"
+            unlimited = 10_000 if "dedupe" in mix.faults else 0
             yield Fold(
                 name=name, source=self._world.log.tp.topic, group_key=name, changed="" if keeps_events else "m", keep=keep,
                 max_bytes=details.choice([500_000, FEW_BYTES]) if keeps_events else 500_000,
                 quiet_period=quiet_period, max_hold=timedelta(seconds=rng.choice([3.0, 3.0, 1.5])),
-                max_events=rng.choice([0, 0, 3]), max_changed=min(rng.choice([10_000, 10_000, 2]), MAX_AGGREGATED),
+                max_events=rng.choice([0, 0, 3]) or unlimited, max_changed=min(rng.choice([10_000, 10_000, 2]), MAX_AGGREGATED),
                 backlog=rng.choice(["merge", "sessions"]), start=start,
                 tombstones=rng.choice(["dead-letter", "ignore"]),
                 close_when=details.choice([None, None, None, {"m.u": (2,)}]),
-                leading="settings" not in mix.faults and details.choice([False, False, False, True]),
+                leading="settings" not in mix.faults and "dedupe" not in mix.faults and details.choice([False, False, False, True]),
+                dedupe_by="i" if "dedupe" in mix.faults else None,
             )  # fmt: skip
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from streams_app.delivery.clocks import FRESH_MS
@@ -116,7 +116,7 @@ class Ledger:
         if last >= self._log.end:
             self._report("content", f"{fold_id} ends beyond the log")
         entries, group = self._log.entries[first : last + 1], value[str(fold.group_key)]
-        covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
+        covered = self._covered(fold, group, first, entries)
         meta = value.pop("fold")
         reason = meta.pop("reason")
         changed = value[fold.changed_field]
@@ -140,6 +140,23 @@ class Ledger:
             if offset >= self._lost_below[fold.name] and offset in self._dropped[fold.name]:
                 self._report("dropped", f"{fold_id} has offset {offset}, which was dropped")
         self.done[fold.name].update(covered)
+
+    def _covered(self, fold: Fold, group: str, first: int, entries: Sequence[Record | None]) -> list[int]:
+        """Return the offsets of the events of a group, without duplicates, if it was open from the first to the last entry."""
+        found: dict[Any, int] = {}
+        for offset, entry in enumerate(entries, first):
+            if self.group(fold, entry) == group:
+                found.setdefault((self.event(entry) or {}).get("i", offset) if fold.dedupe_by else offset, offset)
+        return list(found.values())
+
+    def _originals(self, fold: Fold, offset: int) -> list[int]:
+        """Return the offsets of earlier events of the same group with the same id, the newest last; none without ``dedupe_by``."""
+        entry = self._log.entries[offset]
+        event, group = self.event(entry), self.group(fold, entry)
+        if not fold.dedupe_by or event is None or group is None:
+            return []
+        earlier = enumerate(self._log.entries[:offset])
+        return [at for at, one in earlier if self.group(fold, one) == group and (self.event(one) or {}).get("i") == event["i"]]
 
     def _expected(self, covered: list[int], kept: str) -> dict[str, Any]:
         events = [entry for entry in (self._log.entries[offset] for offset in covered) if entry]
@@ -178,7 +195,7 @@ class Ledger:
         if (fold_name, dropped.member, first) not in self._drops_requested:
             self._report("dropped", f"{text} was dropped without a request")
         entries, group = self._log.entries[first : last + 1], dropped.member[1:].decode()
-        covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
+        covered = self._covered(fold, group, first, entries)
         if not dropped.events and fold.leading:
             return
         if len(covered) != dropped.events:
@@ -207,6 +224,8 @@ class Ledger:
                 for offset, event in enumerate(self._log.entries[after : self._log.stable], after)
                 if event and event.born_ms < clock_ms - FRESH_MS - SLACK_MS and self.group(fold, event) == entry.member[1:].decode()
             ]
+            if fold.dedupe_by:
+                waiting = []  # they may be duplicates
             if entry.reason == "quiet" and waiting and not self._is_gap(fold, entry.last_offset, waiting[0]):
                 self._report("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
 
@@ -290,7 +309,9 @@ class Ledger:
 
     def is_settled(self, fold: str, offset: int, begin: int) -> bool:
         """Whether an offset has its outcome, or needs none."""
-        return offset < begin or offset in self.done[fold] or self.ignored(self._folds[fold], self._log.entries[offset])
+        if offset < begin or offset in self.done[fold] or self.ignored(self._folds[fold], self._log.entries[offset]):
+            return True
+        return any(at in self.done[fold] for at in self._originals(self._folds[fold], offset))
 
     def check_limits(self, *, is_calm: bool) -> None:
         """Check that groups closed when they had to, see :mod:`tests.simulation.closing`.
@@ -300,7 +321,7 @@ class Ledger:
         """
         for name, fold in self._folds.items():
             covered_by_all = {offset for covered, _, _ in self._emitted[name].values() for offset in covered}
-            if self._lost_below[name] or self._known_lost[name] & covered_by_all:
+            if self._lost_below[name] or self._known_lost[name] & covered_by_all or fold.dedupe_by:
                 continue
             arrivals = {arrival.offset: arrival for arrival in self._arrivals(fold)}
             records = [
@@ -337,5 +358,20 @@ class Ledger:
             for offset in range(self._log.end):
                 if not self.is_settled(fold, offset, begin):
                     missing[fold].append(offset)
+            self._check_ignored(self._folds[fold], begin)
         if missing:
             self._report("lost", f"never delivered: {dict(missing)}")
+
+    def _check_ignored(self, fold: Fold, begin: int) -> None:
+        """Check that no event was ignored whose group was closed by the events before it."""
+        closed = {
+            offset: covered[-1]
+            for covered, reason, _ in self._emitted[fold.name].values()
+            for offset in covered
+            if reason in ("max_events", "closed")
+        }
+        for offset in range(max(begin, self._lost_below[fold.name]), self._log.end):
+            originals = [] if offset in self.done[fold.name] else self._originals(fold, offset)
+            found = [at for at in originals if at in self.done[fold.name]]
+            if found and closed.get(found[-1], offset) < offset:
+                self._report("ignored", f"{fold.name} offset {offset}, although the group of {found[-1]} was closed")

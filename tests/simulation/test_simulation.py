@@ -64,6 +64,10 @@ MIXES = [
     "lossy operator:2 wipe rollback crash",
     "history lossy operator:2 crash rebalance",
     "fragile:seal fragile:fold operator:3 crash",
+    "dedupe",
+    "dedupe history lossy crash zombie rebalance operator:2",
+    "dedupe lossy crash wipe rollback drops rebalance",
+    "dedupe history lossy crash rebalance dying:fold",
 ]
 
 DYING = frozenset({"twice", "reason"})

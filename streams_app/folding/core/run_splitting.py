@@ -87,4 +87,4 @@ def _count_duplicate(runs: list[GroupRun], event: ScoredEvent, score_ms: int, gr
         runs.append(GroupRun(offset, offset, 0, score_ms, score_ms, score_ms, score_ms, {}))
     runs[-1].duplicates += 1
     if not runs[-1].events:
-        runs[-1].last_offset = event.offset
+        runs[-1].last_offset, runs[-1].last_score = event.offset, score_ms

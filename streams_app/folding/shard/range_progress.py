@@ -84,6 +84,10 @@ class ChunkProgress:
             raise FencedError("fold", "detail")
         self._apart |= apart
 
+    def forget_split_runs(self) -> None:
+        """Forget how runs were split: of a group that was closed since, duplicates were left out that are none any more."""
+        self._apart.clear()
+
     def restart(self) -> None:
         self.cursor, self._at = b"", 0
 

@@ -176,6 +176,8 @@ class Shard:
             if self.in_progress is None:
                 # The range may have been dropped since the chunk was begun, together with the former definition of the fold.
                 progress.restart()
+            if self.bounds.dedupes:
+                progress.forget_split_runs()
             chunk = progress.chunk
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
             silent_from_ms = self.clock.silent_from_ms(chunk.time, after)

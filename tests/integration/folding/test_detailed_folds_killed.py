@@ -92,3 +92,16 @@ async def test_sums_count_each_event_once_after_worker_kills(site: Site) -> None
     assert 399 == max(value["metrics"]["seen"] for value in values)
     assert sum(range(400)) == sum(value["metrics"]["rank"] * value["metrics"]["posts"] for value in values)
     assert all(value["metrics"]["seen"] - value["metrics"]["opened"] == value["metrics"]["posts"] - 1 for value in values)
+
+
+async def test_event_that_is_sent_twice_counts_once_after_worker_kills(site: Site) -> None:
+    await site.topics("events", "paid", "events.dead", partitions=1)
+    config = site.config(
+        site.fold("paid", "events", quiet_period="4s", dedupe_by="event_id") + '[folds.paid.keep]\nlikes = "sum"\n'
+    )
+    sent = [
+        (b"a", json.dumps({"account_id": "a", "metrics": {"likes": 1}, "event_id": number // 2}).encode()) for number in range(400)
+    ]
+    values = await folded_across_a_kill(site, config, "paid", sent, 200)
+
+    assert 200 == sum(value["metrics"]["likes"] for value in values) == sum(value["fold"]["events"] for value in values)

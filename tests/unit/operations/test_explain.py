@@ -180,6 +180,7 @@ def test_reopening_rate_of_groups_is_shown_if_a_worker_reports_it(page: Page | N
         pytest.param({"waiting": 1}, "1 record of the group, not acknowledged yet by the broker", id="outbox"),
         pytest.param({"hold_in_ms": 1_000}, "max_hold ends first", id="hold"),
         pytest.param({"quiet_in_ms": -1}, "now; if it is not emitted, see /health/ready", id="due"),
+        pytest.param({"duplicates": 2}, "2 duplicates ignored (dedupe_by)", id="duplicates"),
         pytest.param({"max_changed": 3}, "1 more name can be added", id="names"),
         pytest.param({"last_event_ms": 10**17}, "the last of 100000000000000000 ms", id="a stamp beyond all years"),
     ],
