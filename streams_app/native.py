@@ -17,11 +17,11 @@ MODULE: Final = "streams_app_native"
 NativeChoice = Literal["auto", "off", "require"]
 """Value of ``worker.native``: ``auto`` uses the native core if it is installed."""
 
-VERSION: Final = "0.2.0"
+VERSION: Final = "0.3.0"
 """The version of the native core that this version of the package works with; another one is not used."""
 
-MASK_BYTES: Final = 32
-"""Size of a set of changed names that the native core stores: one bit for each."""
+MASK_BYTES: Final = 128
+"""Size of a set of changed names that the native core stores: one bit for each name that has one in Python."""
 
 INSTALL: Final = "pip install 'streams_app[native]'"
 

@@ -6,8 +6,8 @@
 
 use hashbrown::HashMap;
 
-/// Number of changed names that have a bit in a [`Mask`].
-pub const MASKED_NAMES: usize = 256;
+/// Number of changed names that have a bit in a [`Mask`]; Python gives a bit to fewer names (`folding/core/names.py`).
+pub const MASKED_NAMES: usize = 1_024;
 
 /// Nesting up to which values are skipped; Python has a higher limit.
 const MAX_DEPTH: u32 = 100;

@@ -25,7 +25,7 @@ from tests.helpers.folding.native import FOLDS, LIMITS, arguments, batch, differ
 
 @pytest.fixture(autouse=True)
 def _no_name_has_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first 256 names of a process have a bit in the native core, and other tests of this process have read names, too."""
+    """Only the first 1 000 names of a process have a bit, and other tests of this process have read names, too."""
     for table in ("_bits", "_in_order", "_of_mask"):
         monkeypatch.setattr(names, table, type(getattr(names, table))())
 
@@ -49,6 +49,24 @@ def test_usual_events_are_read_natively_once_their_names_are_known() -> None:
     ColumnarReader(FOLDS[0], LIMITS, core).events(core.Records.parse(data[:61], data[61:]), None, faults)
 
     assert 99 == faults.native
+
+
+def test_events_are_read_natively_for_each_name_that_has_a_bit() -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, 0, 0, 0, 1 << 30)
+    for offset in range(2 * names.MASKED_NAMES):
+        changed = b'{"%d":1}' % (offset % names.MASKED_NAMES)
+        builder.append(offset, 1_000, b"a", b'{"id":"a","m":%b}' % changed, [])
+    data, core = bytes(builder.build()), required_core()
+    records, reader = core.Records.parse(data[:61], data[61:]), ColumnarReader(FOLDS[0], LIMITS, core)
+    found: list[Any] = []
+    natively = 0
+    for at in range(0, len(records), 50):
+        faults = RangeFaults()
+        found += reader.events(records[at : at + 50], None, faults)
+        natively += faults.native
+
+    assert [[str(at % names.MASKED_NAMES)] for at in range(len(records))] == [list(names.unmasked(event[3])) for event in found]
+    assert names.MASKED_NAMES == natively
 
 
 class Faulty:
