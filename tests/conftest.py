@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-import asyncpg
 import hypothesis
 import pytest
 import redis
@@ -287,12 +286,8 @@ def postgresql() -> Iterator[object]:
 @pytest.fixture
 async def postgresql_url(postgresql: PostgreSQL) -> AsyncIterator[str]:
     """A database of this test alone."""
-    name = f"test_{secrets.token_hex(6)}"
-    connection = await asyncpg.connect(postgresql.url)
-    await connection.execute(f"CREATE DATABASE {name}")
-    yield postgresql.url.replace("/postgres", f"/{name}")
-    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    await connection.close()
+    async with postgresql.database() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

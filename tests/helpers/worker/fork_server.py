@@ -46,8 +46,19 @@ IMPORTED: Final = (
     "streams_app.cli.topics",
     "streams_app.read_store.sqlite",
     "streams_app.read_store.postgresql",
+    # What the commands import once they run:
+    "streams_app.cli.progress",
+    "streams_app.cli.tables",
+    "streams_app.live.hub.serving",
+    "streams_app.operations.explain_event",
+    "streams_app.operations.explain_group",
+    "streams_app.operations.journal_verify",
+    "streams_app.operations.rebuild",
+    "streams_app.operations.reset_fold",
+    "streams_app.operations.live_import",
+    "streams_app.operations.replay_preparation",
 )
-"""Modules that the server imports. Importing them starts no thread and patches nothing."""
+"""Modules that the server imports. Importing them starts no thread and patches nothing; numpy would start threads."""
 
 PROGRAMS: Final = ("streams_app", "tests.chaos.kill_points", "tests.helpers.worker.impatient", "tests.helpers.worker.patient")
 """Modules that may be forked: the program, and variants of it that replace methods of what is already imported."""

@@ -10,10 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
+import asyncpg
 import msgspec
 import pytest
 
 from tests.servers.cache import ROOT
+from tests.servers.postgresql import PostgreSQL
 
 USES = """
 import pytest
@@ -96,3 +98,35 @@ def test_unavailable_server_skips_a_test_and_fails_it_in_ci(tmp_path: Path, ci: 
 
     assert summary in done.stdout
     assert "a server cannot be had: no such program" in done.stdout
+
+
+MADE_BY_A_TEST = """
+CREATE TABLE met (id int); CREATE SCHEMA other; CREATE TABLE other.met (id int); CREATE PUBLICATION published FOR TABLE met;
+CREATE FUNCTION public.one() RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE ALL ON SCHEMA public FROM PUBLIC
+"""
+LEFT = """
+SELECT (SELECT count(*) FROM pg_class WHERE relname = 'met'), (SELECT count(*) FROM pg_proc WHERE proname = 'one'),
+  (SELECT count(*) FROM pg_publication), (SELECT string_agg(nspname || nspowner::regrole || nspacl::text, ' ')
+   FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema')
+"""
+
+
+async def test_postgresql_database_of_a_test_is_emptied_before_the_next_one() -> None:
+    with PostgreSQL.start() as server:
+        async with server.database() as first:
+            left_open = await asyncpg.connect(first)
+            new = await left_open.fetchrow(LEFT)
+            await left_open.execute(MADE_BY_A_TEST)
+        async with server.database() as second:
+            connection = await asyncpg.connect(second)
+            emptied = await connection.fetchrow(LEFT)
+            await connection.execute(f"ALTER DATABASE {second.rpartition('/')[2]} SET lock_timeout = 1")
+            await connection.close()
+        async with server.database() as third:
+            pass
+        await left_open.close()
+
+    assert new is not None
+    assert (0, 0, 0) == tuple(new)[:3]
+    assert (first, new) == (second, emptied)
+    assert third != second

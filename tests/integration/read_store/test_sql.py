@@ -11,7 +11,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import CarriedDecimal, Cell, CellChange, JsonText
+from streams_app.read_store.core.merge import CarriedDecimal, Cell, CellChange, JsonText, Value
 from streams_app.read_store.core.store import CheckpointError, CheckpointStep, Counts, NotStorableError
 from tests.helpers.read_store.mysql import Mysql
 from tests.helpers.read_store.stores import P0, Postgres, SqlHarness, Sqlite, retry_while_locked, write
@@ -74,32 +74,40 @@ IN_MYSQL = {Decimal("1e400"): "1E+400", JsonText('{"a":[1,null]}'): '{"a":[1,nul
 """The values that MySQL has as other text than PostgreSQL: it keeps JSON as it was written."""
 
 
-@of_sql
-@pytest.mark.parametrize(
-    ("value", "in_sqlite", "in_postgresql"),
-    [
-        (0, 0, "0"), (-(2**63), -(2**63), str(-(2**63))), (2**63 - 1, 2**63 - 1, str(2**63 - 1)),
-        (2**53 + 1, 2**53 + 1, str(2**53 + 1)), (2**64, str(2**64), str(2**64)), (1.5, 1.5, "1.5"), (1.0, 1.0, "1.0"),
-        ("", "", '""'), ("007", "007", '"007"'), ("1", "1", '"1"'), ("ä{}\n'\"\\", "ä{}\n'\"\\", '"ä{}\\n\'\\"\\\\"'),
-        (True, 1, "true"), (False, 0, "false"), (None, None, None), (b"\x00\xff", b"\x00\xff", '"\\\\x00ff"'),
-        (JsonText('{"a":[1,null]}'), '{"a":[1,null]}', '{"a": [1, null]}'), ('{"a":1}', '{"a":1}', '"{\\"a\\":1}"'),
-        (Decimal("0.10"), 0.1, "0.10"),
-        (Decimal("12345678901234567890.123456789"), 12345678901234567890.123456789, "12345678901234567890.123456789"),
-        (CarriedDecimal("12345678901234567.89"), "12345678901234567.89", "12345678901234567.89"),
-        (Decimal("1e400"), float("inf"), "1" + "0" * 400),
-    ],
-)  # fmt: skip
-async def test_value_is_stored_in_the_database_form_and_compares_equal(
-    harness: SqlHarness, value: Any, in_sqlite: Any, in_postgresql: Any
-) -> None:
-    counts = [await write(harness.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
-    expected = in_sqlite if isinstance(harness, Sqlite) else in_postgresql
-    if isinstance(harness, Mysql) and isinstance(value, (Decimal, JsonText)):
-        expected = IN_MYSQL.get(value, in_postgresql)
-    ((_, _, found, version, _),) = await harness.rows()
+VALUES: list[tuple[Value, Any, Any]] = [
+    (0, 0, "0"), (-(2**63), -(2**63), str(-(2**63))), (2**63 - 1, 2**63 - 1, str(2**63 - 1)),
+    (2**53 + 1, 2**53 + 1, str(2**53 + 1)), (2**64, str(2**64), str(2**64)), (1.5, 1.5, "1.5"), (1.0, 1.0, "1.0"),
+    ("", "", '""'), ("007", "007", '"007"'), ("1", "1", '"1"'), ("ä{}\n'\"\\", "ä{}\n'\"\\", '"ä{}\\n\'\\"\\\\"'),
+    (True, 1, "true"), (False, 0, "false"), (None, None, None), (b"\x00\xff", b"\x00\xff", '"\\\\x00ff"'),
+    (JsonText('{"a":[1,null]}'), '{"a":[1,null]}', '{"a": [1, null]}'), ('{"a":1}', '{"a":1}', '"{\\"a\\":1}"'),
+    (Decimal("0.10"), 0.1, "0.10"),
+    (Decimal("12345678901234567890.123456789"), 12345678901234567890.123456789, "12345678901234567890.123456789"),
+    (CarriedDecimal("12345678901234567.89"), "12345678901234567.89", "12345678901234567.89"),
+    (Decimal("1e400"), float("inf"), "1" + "0" * 400),
+]  # fmt: skip
+"""Value, its form in SQLite, and that in PostgreSQL."""
 
-    assert (type(expected), expected, 2) == (type(found), found, version)
-    assert [Counts(written=1), Counts(unchanged=1)] == counts
+
+@of_sql
+async def test_value_is_stored_in_the_database_form_and_compares_equal(harness: SqlHarness) -> None:
+    def expected(value: Value, in_sqlite: Any, in_postgresql: Any) -> Any:
+        if isinstance(harness, Mysql) and isinstance(value, (Decimal, JsonText)):
+            return IN_MYSQL.get(value, in_postgresql)
+        return in_sqlite if isinstance(harness, Sqlite) else in_postgresql
+
+    groups = [f"{number:02}" for number in range(len(VALUES))]
+    counts = [
+        await write(
+            harness.store,
+            [CellChange(Cell("f", group, "likes"), version, value) for group, (value, _, _) in zip(groups, VALUES, strict=True)],
+        )
+        for version in (1, 2)
+    ]
+    found = {group: (type(value), value, version) for group, _, value, version, _ in await harness.rows()}
+    forms = [expected(*row) for row in VALUES]
+
+    assert {group: (type(form), form, 2) for group, form in zip(groups, forms, strict=True)} == found
+    assert [Counts(written=len(VALUES)), Counts(unchanged=len(VALUES))] == counts
 
 
 # Transactions

@@ -35,23 +35,33 @@ TAKEN: list[tuple[str, Any, str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "value", "in_postgresql", "in_sqlite"), TAKEN)
-async def test_value_is_stored_in_its_column_type_and_compares_equal(
-    made: Callable[..., SqlHarness], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
-) -> None:
-    harness = made(**NAMES)
-    if isinstance(harness, Mysql) and kind == "numeric":
-        pytest.skip("there it has no fraction")
-    harness = await typed(harness, f"likes {kind}, shares {kind}")
+async def test_value_is_stored_in_its_column_type_and_compares_equal(made: Callable[..., SqlHarness]) -> None:
+    taken = {f"n{number}": row for number, row in enumerate(TAKEN)}
+    harness = made(**{name: name for name in taken}, **{f"{name}_absent": f"{name}_absent" for name in taken})
+    await typed(harness, ", ".join(f"{name} {row[0]}, {name}_absent {row[0]}" for name, row in taken.items()))
+    if isinstance(harness, Mysql):  # there, numeric has no fraction
+        taken = {name: row for name, row in taken.items() if row[0] != "numeric"}
     counts = [
-        await write(harness.store, [CellChange(LIKES, version, value), CellChange(SHARES, version, None)]) for version in (1, 2)
+        await write(
+            harness.store,
+            [
+                CellChange(Cell("f", "a", given), version, value)
+                for name, row in taken.items()
+                for given, value in ((name, row[1]), (f"{name}_absent", None))
+            ],
+        )
+        for version in (1, 2)
     ]
-    expected = in_postgresql if isinstance(harness, Postgres) else in_sqlite
-    ((found, nothing),) = await harness.run(f"SELECT {harness.shown('likes')}, shares FROM cells")
+    expected = {name: row[2] if isinstance(harness, Postgres) else row[3] for name, row in taken.items()}
+    (found,) = await harness.run(f"SELECT {', '.join(map(harness.shown, taken))} FROM cells")
+    (absent,) = await harness.run(f"SELECT {', '.join(f'{name}_absent' for name in taken)} FROM cells")
     await harness.close()
 
-    assert (type(expected), expected, None) == (type(found), found, nothing)
-    assert [Counts(written=2), Counts(unchanged=2)] == counts
+    assert {name: (type(form), form) for name, form in expected.items()} == {
+        name: (type(form), form) for name, form in zip(taken, found, strict=True)
+    }
+    assert {None} == set(absent)
+    assert [Counts(written=2 * len(taken)), Counts(unchanged=2 * len(taken))] == counts
 
 
 @pytest.mark.parametrize(
