@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo check hook test nightly lint docs site native bench bench-console bench-journal bench-live chaos clean
+.PHONY: install help demo check hook test nightly coverage lint docs site native bench bench-console bench-journal bench-live chaos clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -46,6 +46,10 @@ hook: ## runs `make check` before each commit of this checkout
 
 nightly: ## CI without the choice of tests: all that are long, on all servers, and all of the simulation, which takes hours
 	@bash .ci/run nightly
+
+# make coverage ARGS="tests/unit/live tests/integration/live", for these tests; without it, unit tests and the simulation, half an hour
+coverage: install ## branch coverage of each room by tests, in all of their processes
+	@$(BIN)/python -m tests.checkout.coverage $(ARGS)
 
 lint: install ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -63,7 +63,7 @@ def fault_in(call: str) -> str | None:
     if not given:
         return None
     arguments = shlex.split(given[0])
-    if target == "test":  # those of pytest
+    if target in ("test", "coverage"):  # those of pytest
         missing = [word for word in arguments if word.startswith("tests/") and not (ROOT / word).exists()]
         return f"no tests {missing[0]}" if missing else None
     return waiting_for_label(arguments, COMMANDS_OF_TARGETS[target])
