@@ -54,6 +54,12 @@ DUPLICATES: Final = (
         ),
     ),
     Mutant(
+        "duplicates are judged once per chunk",
+        "An event is left out as the duplicate of one whose group was closed before the next script.",
+        ("dedupe history lossy crash rebalance dying:fold", "dedupe history lossy crash rebalance"),
+        (Change("folding.shard.shard:Shard.fold_once", "progress.forget_split_runs()", "pass"),),
+    ),
+    Mutant(
         "ids survive their group within a script",
         "The first event of the next group is ignored, and lost.",
         IDS,
