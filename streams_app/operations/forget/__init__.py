@@ -11,21 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from aiokafka import TopicPartition
-
 from streams_app.clock import Clock
-from streams_app.delivery.batch import TP
+from streams_app.errors import TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, partition_counts, topic_configs
 from streams_app.kafka.group_offsets import member_count
-from streams_app.kafka.log_ends import stable_ends
-from streams_app.kafka.log_reader import log_reader
 from streams_app.operations.flush import POLL_SECONDS
-from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt, TopicBounds
+from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt
 from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, ViewPart
+from streams_app.operations.forget.stores import StorePart, bounds_of
 from streams_app.operations.groups import redis_of
-from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, components_of, kind_of, topics_of
+from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, READ_STORES, components_of, kind_of, topics_of
 from streams_app.requirements.workload import declared
 from streams_app.settings import LiveView, Settings
 
@@ -38,11 +36,11 @@ PARTS: Final[Mapping[str, tuple[Callable[[Settings], Iterable[Any]], Callable[[F
     FOLDS.what: (lambda settings: settings.folds, FoldPart),
     JOURNALS.what: (lambda settings: settings.journals, JournalPart),
     LIVE_VIEWS.what: (lambda settings: settings.live, _view_part),
+    READ_STORES.what: (lambda settings: settings.read_stores, StorePart),
 }
 """Kind of component → its components in the settings, and how a key is removed from one, in the order in which data passes them."""
 
 KEPT: Final[Mapping[str, str]] = {
-    "read store": "its rows are not removed by this command yet: delete them in the database",
     "subscriber": "Redis has only offsets and digests of event ids; what its function has stored elsewhere is not known here",
 }
 """Kind of component from which nothing is removed → why."""
@@ -52,7 +50,7 @@ async def plan_forget(settings: Settings, typed: str, clock: Clock) -> Receipt:
     """Return what :func:`forget` would remove at present, and what it never removes. Change nothing."""
     key = ForgottenKey.of(typed)
     topics, kept = await _topics(settings, clock.now_ms())
-    logs = await _logs(settings, topics)
+    logs = await bounds_of(settings, {topic.name: count for topic, count in topics.items()})
     async with redis_of(settings) as redis:
         found = {part.where: await part.find() for part in _parts(Forgetting(settings, redis, key, logs))}
     return Receipt(found, (), kept, logs)
@@ -70,7 +68,7 @@ async def forget(settings: Settings, typed: str, clock: Clock, wait_seconds: flo
     """
     key = ForgottenKey.of(typed)
     topics, kept = await _topics(settings, clock.now_ms())
-    logs = await _logs(settings, topics)
+    logs = await bounds_of(settings, {topic.name: count for topic, count in topics.items()})
     workers = await _workers(settings)
     async with redis_of(settings) as redis:
         return await _forget(Forgetting(settings, redis, key, logs, workers), clock, wait_seconds, kept)
@@ -78,14 +76,22 @@ async def forget(settings: Settings, typed: str, clock: Clock, wait_seconds: flo
 
 async def _forget(forgetting: Forgetting, clock: Clock, wait_seconds: float, kept: list[Kept]) -> Receipt:
     parts = _parts(forgetting)
-    removed: dict[str, Counter[str]] = {part.where: await part.remove(is_last=not forgetting.workers) for part in parts}
+    removed: dict[str, Counter[str]] = {part.where: Counter() for part in parts}
     not_yet: list[str] = []
+    for part in parts:
+        with suppress(TryAgainError):  # tried again below
+            removed[part.where] += await part.remove(is_last=not forgetting.workers)
     until_ms = clock.monotonic_ms() + int(wait_seconds * 1_000)
     for part in parts:
-        not_yet += [f"{part.where}: {why}" for why in await _waited(part, forgetting, clock, until_ms)]
-        removed[part.where] += await part.remove(is_last=True)
-    for part in parts:
-        not_yet += [f"{part.where}: still there: {number} {what}" for what, number in (await part.find()).items() if number]
+        try:
+            unfinished = await _waited(part, forgetting, clock, until_ms)
+            removed[part.where] += await part.remove(is_last=True)
+            left = await part.find() if part.has_offsets else Counter[str]()
+        except TryAgainError as error:
+            not_yet.append(f"{part.where}: {error}")
+        else:
+            not_yet += [f"{part.where}: {why}" for why in unfinished]
+            not_yet += [f"{part.where}: still there: {number} {what}" for what, number in left.items() if number]
     return Receipt(removed, not_yet, kept, forgetting.logs)
 
 
@@ -137,14 +143,3 @@ def _kept(topic: Topic, config: Mapping[str, str] | None, now_ms: int) -> Kept:
     if (retention_ms := int(config["retention.ms"])) < 0:
         return Kept(where, "its records stay forever: retention.ms has no limit")
     return Kept(where, "its records stay until retention.ms removes them, at the latest from this time on", now_ms + retention_ms)
-
-
-async def _logs(settings: Settings, topics: Mapping[Topic, int]) -> dict[TP, TopicBounds]:
-    """Return the first and the end offset of each partition."""
-    found: dict[TP, TopicBounds] = {}
-    for topic, count in topics.items():
-        tps = [TopicPartition(topic.name, number) for number in range(count)]
-        async with log_reader(settings.kafka, topic.name, range(count)) as consumer:
-            begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
-        found |= {TP(*tp): TopicBounds(begins[tp], ends[tp]) for tp in tps}
-    return found

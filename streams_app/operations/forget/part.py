@@ -84,15 +84,16 @@ class Forgetting:
         bounds = self.logs.get(TP(topic, partition))
         return 0 if bounds is None else bounds.end
 
-    def unread(self, topic: str, next_offsets: Mapping[int, int]) -> list[str]:
+    def unread(self, topic: str, next_offsets: Mapping[int, int], logs: Mapping[TP, TopicBounds] | None = None) -> list[str]:
         """Name the partitions of a topic that a component has not read up to the end that they had.
 
         Args:
             next_offsets: Next offset that the component reads, by partition.
+            logs: Where the partitions end; None: as when the command began.
         """
         return [
             f"{tp} is read up to offset {next_offsets.get(tp.partition, 0)} of {bounds.end}"
-            for tp, bounds in self.logs.items()
+            for tp, bounds in (self.logs if logs is None else logs).items()
             if tp.topic == topic and bounds.begin < bounds.end and next_offsets.get(tp.partition, 0) < bounds.end
         ]
 
@@ -103,6 +104,10 @@ class Part(Protocol):
     @property
     def where(self) -> str:
         """Kind and name of the component, as in ``fold account-metrics``."""
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether what is stored shows by its offsets if it is new; otherwise it cannot be searched for after the last removal."""
 
     async def find(self) -> Counter[str]:
         """Count what is stored of the key, by what it is."""

@@ -48,6 +48,8 @@ BY: Final = "streams-app forget"
 class FoldPart:
     """The open groups, unsent records and requests of a fold."""
 
+    has_offsets = True
+
     def __init__(self, forgetting: Forgetting, fold: Fold) -> None:
         self.where = f"fold {fold.name}"
         self._forgetting, self._fold, self._redis = forgetting, fold, forgetting.redis
@@ -110,6 +112,8 @@ class FoldPart:
 
 class JournalPart:
     """The events of the key in a journal: blocks without other keys are removed, and blocks with other keys are rewritten."""
+
+    has_offsets = True
 
     def __init__(self, forgetting: Forgetting, journal: JournalSettings) -> None:
         self.where = f"journal {journal.name}"
@@ -262,6 +266,8 @@ async def _replaced(
 class ViewPart:
     """The page with the name of the key, and the items with this name on other pages, of a live view of a topic."""
 
+    has_offsets = False
+
     def __init__(self, forgetting: Forgetting, view: LiveView) -> None:
         self.where = f"live view {view.name}"
         self._forgetting, self._view, self._redis = forgetting, view, forgetting.redis
@@ -318,6 +324,8 @@ class ViewPart:
 
 class PresencePart:
     """The page with the name of the key in a view of presence. Open browsers report themselves again: they are new."""
+
+    has_offsets = False
 
     def __init__(self, forgetting: Forgetting, view: LiveView) -> None:
         self.where = f"live view {view.name}"

@@ -249,6 +249,16 @@ class ReadableStore(ReadStore, Protocol):
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """Return which cells of some groups are stored, without their values; each group is given as fold and group key."""
 
+    async def remove_groups(self, groups: Sequence[tuple[str, str]]) -> int:
+        """Remove everything that is stored of some groups, for ``streams-app forget``; each is given as fold and group key.
+
+        SQLite also overwrites the bytes in its files. The call may be repeated. A record of a group that arrives afterwards is
+        stored again.
+
+        Returns:
+            The number of removed rows or documents.
+        """
+
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return the changes with their values as the store would hold them; :meth:`rejection` must have accepted each change.
 

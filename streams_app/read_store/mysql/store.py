@@ -55,6 +55,7 @@ SELECT_CHECKPOINTS: Final = "SELECT topic, `partition`, next_offset FROM {checkp
 NOWHERE: Final = CheckpointStep(TP("", -1), None, 0)
 COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = %s AND version >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = %s AND version >= 0"
+REMOVE: Final = "DELETE FROM {table} WHERE fold = %s AND group_key = %s"
 PAGE: Final = "SELECT group_key, name, version, value FROM {table} WHERE fold = %s {beyond} ORDER BY group_key, name LIMIT %s"
 BEYOND: Final = "AND (group_key > %s OR group_key = %s AND name > %s)"
 ATTEMPTS: Final = 5
@@ -142,6 +143,15 @@ class MysqlStore:
             return [Cell(*map(text, row)) for row in rows]
 
         return await self._pool.call(run)
+
+    async def remove_groups(self, groups: Sequence[tuple[str, str]]) -> int:
+        sql = REMOVE.format(**self._names)
+
+        async def run(connection: MysqlConnection) -> int:
+            async with connection.transaction():
+                return sum([await connection.execute(sql, *group) for group in possible(groups, surrogate_fault)])
+
+        return await self._pool.call(lambda connection: self._repeated(lambda: run(connection)))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         return [replace(change, value=_value(json_text(change.value))) for change in changes]

@@ -147,6 +147,15 @@ class OpenSearchStore:
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
+    async def remove_groups(self, groups: Sequence[tuple[str, str]]) -> int:
+        await self._client.ask("POST", f"/{self._table}/_refresh")
+        removed = 0
+        for group in possible(groups, surrogate_fault):
+            body = {"query": _of_group(*group)}
+            reply = await self._ask("POST", f"/{self._table}/_delete_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
+            removed += int(reply["deleted"])
+        return removed
+
     async def _applied(self, changes: Sequence[CellChange], step: CheckpointStep, now_ms: int) -> Counts:
         index, condition, found = await self._locate_checkpoint(step)
         outcome = await self._write(self._shape.items(changes, now_ms))
@@ -293,7 +302,7 @@ class OpenSearchStore:
 
     async def _names_of(self, fold: str, group_key: str) -> list[Cell]:
         body: dict[str, Any] = {
-            "size": PAGE, "query": {"bool": {"filter": [{"term": {"fold": fold}}, {"term": {"group_key": group_key}}]}},
+            "size": PAGE, "query": _of_group(fold, group_key),
             "sort": list(_SORT[self._shape.name]), "_source": {"excludes": _HIDDEN},
         }  # fmt: skip
         found: list[Cell] = []
@@ -356,6 +365,10 @@ def _document(index: str, tp: TP) -> str:
 
 def _checkpoint(tp: TP, offset: int, now_ms: int) -> dict[str, str | int]:
     return {"topic": tp.topic, "partition": tp.partition, "next_offset": offset, "updated_ms": now_ms}
+
+
+def _of_group(fold: str, group_key: str) -> dict[str, Any]:
+    return {"bool": {"filter": [{"term": {"fold": fold}}, {"term": {"group_key": group_key}}]}}
 
 
 def _of(fold: str) -> dict[str, Any]:

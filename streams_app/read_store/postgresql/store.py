@@ -79,6 +79,7 @@ SELECT fold, group_key, name, version, value::text
 FROM unnest($1::text[], $2::text[], $3::text[]) AS given$ (fold, group_key, name) JOIN {table} USING (fold, group_key, name)
 """
 
+REMOVE: Final = "DELETE FROM {table} WHERE fold = $1 AND group_key = $2"
 NAMES: Final = """
 SELECT fold, group_key, name FROM unnest($1::text[], $2::text[]) AS given$ (fold, group_key) JOIN {table} USING (fold, group_key)
 """
@@ -184,6 +185,14 @@ class PostgresStore:
         asked = possible(groups, text_fault)
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
+
+    async def remove_groups(self, groups: Sequence[tuple[str, str]]) -> int:
+        sql = REMOVE.format(**self._names)
+
+        async def run(connection: Connection) -> int:
+            return sum([int((await connection.execute(sql, *group)).split()[-1]) for group in possible(groups, text_fault)])
+
+        return await self._pool.call(run)
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         async def run(connection: Connection) -> list[Any]:

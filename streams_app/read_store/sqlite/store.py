@@ -81,6 +81,8 @@ READ: Final = 'SELECT version, value FROM "{table}" WHERE fold = ? AND group_key
 
 NAMES: Final = 'SELECT name FROM "{table}" WHERE fold = ? AND group_key = ?'
 
+REMOVE: Final = 'DELETE FROM "{table}" WHERE fold = ? AND group_key = ?'
+
 CHANGE: Final = """
 UPDATE "{table}" SET value = ?, version = ?, updated_ms = ? WHERE fold = ? AND group_key = ? AND name = ? AND version = ?
 """
@@ -180,6 +182,23 @@ class SqliteStore:
 
         def run(connection: sqlite3.Connection) -> list[Cell]:
             return [Cell(*group, name) for group in possible(groups, surrogate_fault) for (name,) in connection.execute(sql, group)]
+
+        return await self._thread.call(run)
+
+    async def remove_groups(self, groups: Sequence[tuple[str, str]]) -> int:
+        sql = REMOVE.format(table=self._table)
+
+        def run(connection: sqlite3.Connection) -> int:
+            connection.execute("BEGIN IMMEDIATE")
+            removed = sum(connection.execute(sql, group).rowcount for group in possible(groups, surrogate_fault))
+            connection.execute("COMMIT")
+            if removed:
+                connection.execute("VACUUM")  # pages that were split before may have copies of rows in their unused part
+            # The log has former versions of pages, also those that an interrupted call has changed.
+            is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if is_busy:
+                raise TryAgainError(f"read store {self._name} {self._path}: a reader uses the log, so it still has removed rows")
+            return removed
 
         return await self._thread.call(run)
 
@@ -300,6 +319,7 @@ class SqliteStore:
 def _prepare(connection: sqlite3.Connection) -> None:
     # In WAL mode, a power failure may lose the newest transactions, with their changes and checkpoint; these are synced again.
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA secure_delete = ON")  # what is replaced or removed is overwritten, also by a worker
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
 from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
@@ -24,6 +26,9 @@ from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.operations.forget import forget, plan_forget
 from streams_app.operations.forget.part import Receipt
+from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.core.store import CheckpointStep
+from streams_app.read_store.registry import open_store
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers.folding.scripts import open_in
@@ -40,8 +45,14 @@ CLOCK_MS = 1_700_000_000_000
 class Application:
     """An application without workers, with state that its workers left."""
 
-    def __init__(self, client: Redis, settings: Settings) -> None:
-        self.client, self.settings = client, settings
+    def __init__(self, client: Redis, given: dict[str, Any]) -> None:
+        self.client, self._given = client, given
+        self.settings = Settings.model_validate(given)
+
+    def with_read_store(self, **declared: Any) -> None:
+        (fold,) = self._given["folds"]
+        stores = [{"name": "rows", "folds": ["f"], "source": "carried", **declared}]
+        self.settings = Settings.model_validate(self._given | {"folds": [fold | {"keep": "last"}], "read_stores": stores})
 
     async def forget(self, key: str = PERSON, wait_seconds: float = 0) -> Receipt:
         return await forget(self.settings, key, SystemClock(), wait_seconds)
@@ -84,7 +95,7 @@ async def application(
     kafka: KafkaServer, redis_server: RedisServer, redis_client: Redis, names: Names
 ) -> AsyncIterator[Application]:
     source, output, dead = (names.topic(suffix) for suffix in ("events", "folded", "dead"))
-    settings = Settings.model_validate({
+    given = {
         "app_id": names.app_id,
         "redis": {"url": redis_server.url},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
@@ -98,13 +109,14 @@ async def application(
                 "public": True},
             {"name": "here", "kind": "presence", "expiry": "1m", "public": True},
         ],
-    })  # fmt: skip
+    }  # fmt: skip
     await create_topics(kafka.bootstrap_servers, [source, output, dead], partitions=1)
-    yield Application(redis_client, settings)
+    yield Application(redis_client, given)
 
 
-async def produced(application: Application, events: int) -> None:
-    await produce(application.settings.kafka.bootstrap_servers, application.settings.folds[0].source, [(b"k", b"{}")] * events)
+async def produced(application: Application, events: int, topic: str = "") -> None:
+    settings = application.settings
+    await produce(settings.kafka.bootstrap_servers, topic or settings.folds[0].source, [(b"k", b"{}")] * events)
 
 
 async def test_open_groups_requests_and_records_of_a_key_are_removed_and_those_of_other_keys_stay(application: Application) -> None:
@@ -293,6 +305,43 @@ async def test_number_and_text_are_two_keys(application: Application, typed: str
     await application.forget(typed)
 
     assert ([] if typed == "17" else [b"j17"]) == await application.client.zrange(store.keys.first, 0, -1)
+
+
+def in_files(folder: Path, text: str) -> list[str]:
+    return [path.name for path in sorted(folder.iterdir()) if text.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("shape", ["cells", "groups"])
+async def test_no_byte_of_a_key_stays_in_the_files_of_a_read_store(application: Application, tmp_path: Path, shape: str) -> None:
+    layout = {"shape": "groups", "columns": {"likes": "likes"}} if shape == "groups" else {}
+    application.with_read_store(url=f"sqlite:///{tmp_path}/read.db", **layout)
+    output = application.settings.folds[0].output
+    store = open_store(application.settings.read_stores[0])
+    await store.initialise()
+    keys = [PERSON, *(f"{PERSON[:6]}-{number}" for number in range(3_000))]
+    for version in (1, 2):
+        changes = [CellChange(Cell("f", key, "likes"), version, version) for key in keys]
+        await store.apply(changes, CheckpointStep(TP(output, 0), version - 1 or None, version), 0)
+    assert in_files(tmp_path, PERSON)
+    others = await store.cells("f", None, 9_000)
+    await produced(application, 1, output)
+    plan = await application.plan()
+    receipt = await application.forget()
+
+    assert ({"values": 1}, {"rows": 1}) == (dict(plan.found["read store rows"]), dict(receipt.found["read store rows"]))
+    assert [] == in_files(tmp_path, PERSON)
+    assert [pair for pair in others if pair[0].group_key != PERSON] == await store.cells("f", None, 9_000)
+    await store.close()
+
+
+async def test_read_store_that_does_not_answer_is_reported_and_the_rest_is_erased(application: Application, tmp_path: Path) -> None:
+    application.with_read_store(url="postgresql://127.0.0.1:9/nothing")
+    await application.open_groups(PERSON)
+    await produced(application, 1)
+    receipt = await application.forget()
+
+    assert 1 == sum(one.startswith("read store rows: ") for one in receipt.not_yet)
+    assert [] == await application.traces()
 
 
 ODD_KEYS = ["", "*", "nobody", "\udcff", '"\\ud800"', "[", "[" * 9_000, "x" * 60_000, "{a}", "NaN", "1e999"]

@@ -45,6 +45,19 @@ async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(har
     assert {} == await harness.store.read([])
 
 
+async def test_removed_groups_leave_no_row_and_others_keep_theirs(harness: StoreHarness) -> None:
+    neighbour, member = Cell("f", "a ", "likes"), Cell("f", '["a",1]', "likes")
+    await fill(harness, *((cell, 3, 1) for cell in (LIKES, SHARES, OTHER, neighbour, member)))
+    rows = await harness.rows("f")
+    removed = await harness.store.remove_groups([("f", "a"), ("f", '["a",1]'), ("f", "\ud800"), ("f", "a\0")])
+    again = await harness.store.remove_groups([("f", "a")])
+    left = await harness.store.read([LIKES, SHARES, OTHER, neighbour, member])
+
+    assert (2 if harness.is_groups else 3, 0) == (removed, again)
+    assert {OTHER: StoredCell(3, left[OTHER].value), neighbour: StoredCell(3, left[neighbour].value)} == left
+    assert (await harness.rows("f")) == [row for row in rows if "a " in row]
+
+
 @of_sql
 @pytest.mark.parametrize("table", ["batch", "before", "upserted", "written_checkpoint", "given", "changed", "added", "asked"])
 async def test_table_may_have_the_name_of_anything_in_the_statements(bare: SqlHarness, table: str) -> None:
