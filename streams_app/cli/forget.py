@@ -33,7 +33,7 @@ MAX_KEY_BYTES: Final = 65_536
 )
 @click.argument("key")
 def command(settings: Settings, yes: bool, as_json: bool, reference: str, with_key: bool, timeout: float, key: str) -> int | None:
-    """Erase KEY from folds, journals and live views, and print a receipt.
+    """Erase KEY from folds, journals, live views and read stores, and print a receipt.
 
     Write KEY as in the events: account_1, 17, ["a",1]. With quotes, '"17"', it is a text. Without quotes, 17 stands for the number
     and the text. Of journals it is the key, of live views the name of a page or an item.

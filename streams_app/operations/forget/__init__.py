@@ -20,8 +20,7 @@ from streams_app.kafka.admin import Topic, admin_client, partition_counts, topic
 from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.flush import POLL_SECONDS
 from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt
-from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, ViewPart
-from streams_app.operations.forget.stores import StorePart, bounds_of
+from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, StorePart, ViewPart, bounds_of
 from streams_app.operations.groups import redis_of
 from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, READ_STORES, components_of, kind_of, topics_of
 from streams_app.requirements.workload import declared

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +33,11 @@ from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers.cli.commands import run
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.journal.journals import JournalShard, row
 from tests.helpers.kafka.topics import create_topics, produce
+from tests.helpers.worker.site import Stage
 
 PERSON = "person-4711-xq"
 """A key that no other test has, and that occurs in no other text."""
@@ -342,6 +346,93 @@ async def test_read_store_that_does_not_answer_is_reported_and_the_rest_is_erase
 
     assert 1 == sum(one.startswith("read store rows: ") for one in receipt.not_yet)
     assert [] == await application.traces()
+
+
+async def test_interrupted_command_is_run_again(
+    application: Application, journal: JournalShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(PERSON, 0), row("anna", 1), row(PERSON, 2, 1), row("anna", 3, 1)]
+    await produced(application, 4)
+    await application.open_groups(PERSON, "anna", PERSON)
+    await journal.append(rows)
+    remove, times = JournalStore.forget, itertools.count()
+
+    async def interrupted(store: JournalStore, *arguments: Any) -> bool:
+        if next(times):
+            raise KeyError("killed")
+        return await remove(store, *arguments)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyError):
+        patched.setattr(JournalStore, "forget", interrupted)
+        await application.forget()
+    assert await application.traces()
+    await application.forget()
+
+    assert ([], of_others(rows)) == (await application.traces(), await rows_in(journal))
+
+
+SENT = 3_000
+OF_PERSON = 7
+"""The person sends each seventh event until the command begins."""
+
+
+async def test_nothing_of_a_key_is_left_beside_running_workers_one_of_which_is_killed(
+    kafka: KafkaServer, redis_server: RedisServer, redis_client: Redis, names: Names, tmp_path: Path
+) -> None:
+    stage = Stage(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+    (tmp_path / "store").mkdir()
+    config = stage.config(
+        quiet_period="300ms",
+        fold='keep = "last"',
+        extra=f"""
+[read_stores.rows]
+url = "sqlite:///{tmp_path}/store/read.db"
+folds = ["account-metrics"]
+source = "carried"
+dead_letters = "{stage.dead}"
+[journals.days]
+source = "{stage.source}"
+key = "account_id"
+[live.news]
+kind = "list"
+source = "{stage.source}"
+page = "account_id"
+expiry = "1h"
+public = true
+dead_letters = "{stage.dead}"
+""",
+    )
+    await create_topics(kafka.bootstrap_servers, [stage.source, stage.output, stage.dead])
+    await asyncio.to_thread(run, "read-store", "init", "--store", "rows", "--config", str(config))
+
+    async def load(*, with_person: bool) -> None:
+        accounts = [PERSON if with_person and not at % OF_PERSON else f"account_{at % 40}" for at in range(SENT)]
+        events = [
+            (key.encode(), b'{"account_id":"%s","metrics":{"n%d":1}}' % (key.encode(), at)) for at, key in enumerate(accounts)
+        ]
+        await produce(kafka.bootstrap_servers, stage.source, events)
+
+    with stage.worker(config) as first, stage.worker(config) as second:
+        await first.wait_ready()
+        await second.wait_ready()
+        await load(with_person=True)
+        load_of_others = asyncio.create_task(load(with_person=False))
+        forgetting = asyncio.create_task(asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config)))
+        await load_of_others
+        first.kill()
+        ran = await forgetting
+        receipt = json.loads(ran.out)
+        again = await asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config))
+
+        journals = [{"name": "days", "source": stage.source, "key": "account_id"}]
+        application, folder = Application(redis_client, {"app_id": names.app_id, "journals": journals}), tmp_path / "store"
+        of_person = await application.traces(), in_files(folder, PERSON)
+        of_other = await application.traces("account_1"), in_files(folder, "account_1")
+
+    assert (0, 0) == (ran.code, again.code), ran.text + again.text
+    assert (True, True) == (receipt["complete"], json.loads(again.out)["complete"])
+    assert (([], []), True) == (of_person, all(of_other))
+    assert {"journal days", "live view news"} <= {one["where"] for one in receipt["removed"]}
 
 
 ODD_KEYS = ["", "*", "nobody", "\udcff", '"\\ud800"', "[", "[" * 9_000, "x" * 60_000, "{a}", "NaN", "1e999"]
