@@ -1,7 +1,7 @@
 """Finds and removes a key in the state of folds, journals and live views in Redis, and in read stores, beside running workers.
 
-Each removal in Redis is a script that makes the command the owner of the shard in which it has found the key. The worker of the shard then
-claims it again, so that nothing that it has in memory is written back. Without a find, nothing is written.
+Each removal in Redis is a script that makes the command the owner of the shard in which it has found the key. The worker of the
+shard then claims it again, so that nothing that it has in memory is written back. Without a find, nothing is written.
 """
 
 from __future__ import annotations
