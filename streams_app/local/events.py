@@ -21,7 +21,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
-from streams_app.subscribers.execution.executor import Executor
+from streams_app.subscribers.execution.executor import Executor, call_forget
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
 from streams_app.subscribers.execution.traced import traced
 from streams_app.subscribers.running.agent import OnEnded, last_release_seconds
@@ -84,6 +84,16 @@ class LocalEvents(Events):
             await worker.stop()
         await super().__aexit__(kind, error, trace)
 
+    async def forget(self, key: str) -> None:
+        """Call the functions ``forget`` of the subscribers with a key, as ``streams-app forget`` does.
+
+        Raises:
+            RuntimeError: This object is not entered.
+        """
+        if self._worker is None:
+            raise RuntimeError("functions are called only within `async with LocalEvents(...)`")
+        await self._worker.forget(key)
+
     def _new_producer(self) -> MemoryProducer:
         return MemoryProducer(self._broker)
 
@@ -134,6 +144,10 @@ class _Worker:
             self._broker.unlisten(topic, on_record)
         await _aside(partial(self._users.stop, USER_LOOP_STOP_SECONDS))
         await _aside(self._own.close)
+
+    async def forget(self, key: str) -> None:
+        for one in self._subscriptions:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call_forget(one.subscriber, key), self._users.loop))
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine on the event loop of the worker, and wait until it has ended."""

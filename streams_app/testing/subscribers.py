@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -221,6 +221,18 @@ class SubscriberTester:
         """
         self._workers.crash(at, None if of is None else self._subscription_of(of).subscriber.name)
 
+    def forget(self, key: str) -> list[str]:
+        """Call the functions ``forget`` of the subscribers with a key, as ``streams-app forget`` does.
+
+        Returns:
+            The names of the subscribers that declare one.
+        """
+        called = {name: one.subscriber.forget for name, one in self._subscriptions.items() if one.subscriber.forget is not None}
+        for function in called.values():
+            if (result := function(key)) is not None:
+                self._workers.run_outside_attempts(_awaited(result))
+        return list(called)
+
     def wipe_redis(self) -> None:
         """Delete all data in the simulated Redis."""
         self._workers.scripts.wipe()
@@ -319,6 +331,10 @@ class SubscriberTester:
 
     def _dead_letters_of(self, name: str) -> list[SubscriberDeadLetter]:
         return [SubscriberDeadLetter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
+
+
+async def _awaited(result: Awaitable[None]) -> None:
+    await result
 
 
 def _seconds(duration: str | timedelta) -> float:

@@ -11,20 +11,68 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, partition_counts, topic_configs
-from streams_app.kafka.group_offsets import member_count
+from streams_app.kafka.group_offsets import commits_in, in_group, member_count
 from streams_app.operations.flush import POLL_SECONDS
-from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt
+from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt, TopicBounds
 from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, StorePart, ViewPart, bounds_of
 from streams_app.operations.groups import redis_of
-from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, READ_STORES, components_of, kind_of, topics_of
+from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, READ_STORES, SUBSCRIBERS, components_of, topics_of
 from streams_app.requirements.workload import declared
 from streams_app.settings import LiveView, Settings
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.execution.executor import call_forget
+
+
+class SubscriberPart:
+    """The function ``forget`` of a subscriber. It is called once the subscriber has finished the events that its topic had."""
+
+    has_offsets = False
+
+    def __init__(self, forgetting: Forgetting, one: Subscription) -> None:
+        self.where = f"subscriber {one.subscriber.name}"
+        self._forgetting, self._one = forgetting, one
+        self._logs: dict[TP, TopicBounds] | None = None
+        self._is_called = False
+
+    async def find(self) -> Counter[str]:
+        return Counter({CALLS: 1})
+
+    async def remove(self, *, is_last: bool) -> Counter[str]:
+        if not is_last or self._is_called:
+            return Counter()
+        lifespan = catalogue_of(self._forgetting.settings).lifespan
+        try:
+            async with lifespan() if lifespan is not None else nullcontext():
+                await call_forget(self._one.subscriber, self._forgetting.key.typed)
+        except Exception as error:  # it is the user's code, which may raise anything
+            # Without its text, which may name the key.
+            raise TryAgainError(f"its function forget has failed: {type(error).__name__}") from error
+        self._is_called = True
+        return Counter({CALLS: 1})
+
+    async def unfinished(self) -> list[str]:
+        if not self._one.subscriber.is_enabled:
+            return []
+        kafka, topic = self._forgetting.settings.kafka, self._one.topic
+        if self._logs is None:  # read now, because folds have emitted to their output topics meanwhile
+            async with admin_client(kafka) as client:
+                counts = await partition_counts(client, [topic])
+            self._logs = await bounds_of(self._forgetting.settings, counts)
+        async with in_group(kafka, self._one.group) as consumer:
+            commits = await commits_in(kafka, consumer, self._one.group, list(self._logs))
+        return self._forgetting.unread(topic, {tp.partition: commit.offset for tp, commit in commits.items()}, self._logs)
+
+
+def _with_function(settings: Settings) -> list[Subscription]:
+    return [one for one in declared(settings).subscriptions if one.subscriber.forget is not None]
 
 
 def _view_part(forgetting: Forgetting, view: LiveView) -> Part:
@@ -36,13 +84,15 @@ PARTS: Final[Mapping[str, tuple[Callable[[Settings], Iterable[Any]], Callable[[F
     JOURNALS.what: (lambda settings: settings.journals, JournalPart),
     LIVE_VIEWS.what: (lambda settings: settings.live, _view_part),
     READ_STORES.what: (lambda settings: settings.read_stores, StorePart),
+    SUBSCRIBERS.what: (_with_function, SubscriberPart),
 }
 """Kind of component → its components in the settings, and how a key is removed from one, in the order in which data passes them."""
 
-KEPT: Final[Mapping[str, str]] = {
-    "subscriber": "Redis has only offsets and digests of event ids; what its function has stored elsewhere is not known here",
-}
-"""Kind of component from which nothing is removed → why."""
+WITHOUT_FUNCTION: Final = "it declares no function forget, so what it has stored elsewhere is not erased; in Redis it has no keys"
+
+UNDECLARED: Final = Kept("components that are not declared", "their state is not searched; `streams-app reset` removes it")
+
+CALLS: Final = "calls of its function forget"
 
 
 async def plan_forget(settings: Settings, typed: str, clock: Clock) -> Receipt:
@@ -125,12 +175,13 @@ async def _topics(settings: Settings, now_ms: int) -> tuple[dict[Topic, int], li
         configs = await topic_configs(client, list(counts))
     existing = {topic: counts[topic.name] for topic in topics if topic.name in counts}
     kept = [_kept(topic, configs.get(topic.name), now_ms) for topic in existing]
-    kept += [Kept(f"{what} {name}", why) for what, why in KEPT.items() for name in _names(settings, what)]
+    kept.append(UNDECLARED)
+    kept += [
+        Kept(f"subscriber {one.subscriber.name}", WITHOUT_FUNCTION)
+        for one in declared(settings).subscriptions
+        if one.subscriber.forget is None
+    ]
     return existing, kept
-
-
-def _names(settings: Settings, what: str) -> list[str]:
-    return kind_of(what).names(settings)
 
 
 def _kept(topic: Topic, config: Mapping[str, str] | None, now_ms: int) -> Kept:

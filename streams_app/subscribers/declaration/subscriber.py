@@ -26,6 +26,9 @@ from streams_app.subscribers.declaration.retries import Retries, duration
 Idempotent = Literal["yes", "no", "unknown"]
 Start = Literal["earliest", "latest"]
 Tombstones = Literal["dead-letter", "ignore"]
+ForgetFunction = Callable[[str], Awaitable[None] | None]
+"""Function that erases what a subscriber has stored of a key, given as it is typed on the command line."""
+
 R_co = TypeVar("R_co", bound=Awaitable[None] | None, default=Awaitable[None] | None, covariant=True)
 """The return type of a function: None, or an awaitable for ``async`` functions."""
 
@@ -123,6 +126,7 @@ class Subscriber(Generic[T, M, R_co]):
     start: Start
     is_enabled: bool
     tombstones: Tombstones = "dead-letter"
+    forget: ForgetFunction | None = None
 
     def __post_init__(self) -> None:
         if faults := faults_of(self):
@@ -181,6 +185,7 @@ def subscriber(
     start: Start = "earliest",
     enabled: bool = True,
     tombstones: Tombstones = "dead-letter",
+    forget: ForgetFunction | None = None,
 ) -> Callable[[Callable[[Received[T, M]], R_co]], Subscriber[T, M, R_co]]:
     """Declare a function with one argument as a subscriber.
 
@@ -201,6 +206,8 @@ def subscriber(
             (``latest``).
         enabled: Whether workers run the subscriber.
         tombstones: Whether records without a value become dead letters (``dead-letter``) or are skipped (``ignore``).
+        forget: Function, ``async`` or not, that erases what the subscriber has stored of a key. ``streams-app forget`` calls it in
+            its own process, within the lifespan of the catalogue, with the key as typed. It may be called again for the same key.
 
     Returns:
         A decorator. The subscriber that it returns can be called like the function.
@@ -222,7 +229,7 @@ def subscriber(
         try:
             declared = Subscriber(
                 name, function, source, description, idempotent, ordered, concurrency, checked["timeout"], parsed_rate, retry,
-                checked["remember"], checked["patience"], start, enabled, tombstones,
+                checked["remember"], checked["patience"], start, enabled, tombstones, forget,
             )  # fmt: skip
         except ConfigurationError as error:
             raise ConfigurationError([*(f"subscriber {name!r}: {fault}" for fault in faults), *error.faults]) from None
@@ -259,7 +266,7 @@ def faults_of(declared: Any) -> list[str]:
         faults.append(f"concurrency = {declared.concurrency!r} must be a whole number between 1 and {MAX_CONCURRENCY}")
     if not isinstance(declared.retry, Retries):
         faults.append(f"retry = {declared.retry!r} is not a Retries")
-    return faults + _span_faults(declared) + _promise_faults(declared)
+    return faults + _span_faults(declared) + _promise_faults(declared) + _forget_faults(declared.forget)
 
 
 def _function_faults(declared: Any) -> list[str]:
@@ -278,6 +285,20 @@ def _function_faults(declared: Any) -> list[str]:
     except TypeError:
         return [*faults, "the function does not take exactly one argument, the event"]
     return faults + (annotation_faults(function, declared.source.payload) if isinstance(declared.source, (Event, Records)) else [])
+
+
+def _forget_faults(function: Any) -> list[str]:
+    if function is None:
+        return []
+    if not callable(function) or isinstance(function, (type, Subscriber)):
+        return [f"forget = {function!r} is not a function"]
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return ["the function forget is a generator, which would never run"]
+    try:
+        inspect.signature(function).bind("")
+    except TypeError:
+        return ["the function forget does not take exactly one argument, the key"]
+    return []
 
 
 def _span_faults(declared: Any) -> list[str]:

@@ -7,6 +7,7 @@ Slots take attempts from a queue, and one periodic sweep finds the overdue ones,
 from __future__ import annotations
 
 import asyncio
+import inspect
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,6 +20,7 @@ from msgspec.structs import force_setattr
 
 from streams_app.clock import Clock
 from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.subscriber import Subscriber
 
 SWEEP_SECONDS: Final = 0.1
 
@@ -271,3 +273,12 @@ class AttemptsWaiter:
     async def _next(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+async def call_forget(declared: Subscriber[Any, Any, Any], key: str) -> None:
+    """Call the function ``forget`` of a subscriber, if it has one, with a key; in a thread unless it is ``async``."""
+    function = declared.forget
+    if function is not None:
+        result = function(key) if inspect.iscoroutinefunction(function) else await asyncio.to_thread(function, key)
+        if result is not None:
+            await result

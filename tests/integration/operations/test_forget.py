@@ -33,7 +33,7 @@ from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers.cli.commands import run
+from tests.helpers.cli.commands import Ran, run
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.journal.journals import JournalShard, row
 from tests.helpers.kafka.topics import create_topics, produce
@@ -433,6 +433,79 @@ dead_letters = "{stage.dead}"
     assert (True, True) == (receipt["complete"], json.loads(again.out)["complete"])
     assert (([], []), True) == (of_person, all(of_other))
     assert {"journal days", "live view news"} <= {one["where"] for one in receipt["removed"]}
+
+
+CATALOGUE = """
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streams_app import Catalogue, Event, Received, subscriber
+
+
+class Paid(msgspec.Struct):
+    order: str
+
+
+@asynccontextmanager
+async def folder():
+    Path("opened").touch()
+    yield
+
+
+async def erase(key: str) -> None:
+    assert Path("opened").exists()
+    if key == "broken":
+        raise ValueError(key)
+    with open("erased", "a") as file:
+        print(key, file=file)
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order", topic=TOPIC)
+
+
+@subscriber(paid, idempotent="yes", description="Ships.", forget=erase)
+def ship(event: Received[Paid]) -> None: ...
+
+
+@subscriber(paid, idempotent="yes", description="Counts.")
+def count(event: Received[Paid]) -> None: ...
+
+
+catalogue = Catalogue([paid], [ship, count], lifespan=folder)
+"""
+
+
+async def test_function_of_a_subscriber_is_called_once_and_its_error_is_reported_without_the_key(
+    kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
+) -> None:
+    topic = names.topic("paid")
+    (tmp_path / "shop_of_forget.py").write_text(CATALOGUE.replace("TOPIC", repr(topic)), "utf-8")
+    config = tmp_path / "streams.toml"
+    config.write_text(f"""
+app_id = "{names.app_id}"
+[kafka]
+bootstrap_servers = "{kafka.bootstrap_servers}"
+[redis]
+url = "{redis_server.url}"
+[events]
+catalogue = "shop_of_forget:catalogue"
+""")
+    await create_topics(kafka.bootstrap_servers, [topic])
+
+    async def forgotten(*words: str) -> Ran:
+        return await asyncio.to_thread(run, "forget", *words, "--config", "streams.toml", cwd=tmp_path)
+
+    plan, done, broken = await forgotten("anna"), await forgotten("anna", "--yes"), await forgotten("broken", "--yes", "--json")
+    why = json.loads(broken.out)["not_yet"]
+
+    assert (0, 0, 75) == (plan.code, done.code, broken.code), plan.text + done.text + broken.text
+    assert "would erase subscriber ship: 1 calls of its function forget" in " ".join(plan.out.split())
+    assert "subscriber count: it declares no function forget" in plan.out
+    assert "anna\n" == (tmp_path / "erased").read_text()
+    assert (["subscriber ship: its function forget has failed: ValueError"], False) == (why, "broken" in broken.text)
 
 
 ODD_KEYS = ["", "*", "nobody", "\udcff", '"\\ud800"', "[", "[" * 9_000, "x" * 60_000, "{a}", "NaN", "1e999"]

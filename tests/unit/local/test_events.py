@@ -217,3 +217,22 @@ async def test_spans_of_local_mode_are_those_of_the_worker(spans: Spans) -> None
     assert [ids_of(paid_span)] * 2 == [parent_of(span) for span in attempts]
     assert {ids_of(paid_span)[0]} == {ids_of(span)[0] for span in found}
     assert [StatusCode.ERROR, StatusCode.UNSET] == [span.status.status_code for span in attempts]
+
+
+async def test_function_that_erases_a_key_runs_on_the_loop_of_the_functions() -> None:
+    seen: list[tuple[str, bool]] = []
+    here = asyncio.get_running_loop()
+
+    async def erase(key: str) -> None:
+        seen.append((key, asyncio.get_running_loop() is here))
+
+    @subscriber(paid, idempotent="yes", description="Ships.", forget=erase)
+    def ship(event: Received[Paid]) -> None: ...
+
+    events = LocalEvents(Catalogue([paid], [ship]))
+    with pytest.raises(RuntimeError, match="only within"):
+        await events.forget("anna")
+    async with events:
+        await events.forget("anna")
+
+    assert [("anna", False)] == seen

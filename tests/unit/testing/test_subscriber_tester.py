@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import socket
 import threading
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
-from streams_app import Received, Reject, Retries, Retry
+from streams_app import Received, Reject, Retries, Retry, subscriber
+from streams_app.subscribers.declaration.subscriber import Subscriber
 from streams_app.testing import SubscriberTester
 from tests.helpers.subscribers.kit import Paid, Sent, paid, seen_by, sent, subscribed
 
@@ -42,6 +44,29 @@ def test_sync_function_runs_inline_and_publishes() -> None:
 
         assert [(1, "done")] == seen_by(kit, one)
         assert [Sent("o1")] == [parcel.data for parcel in kit.published(sent)]
+
+
+def test_functions_that_erase_a_key_are_called_with_it() -> None:
+    calls: list[str] = []
+
+    async def erase(key: str) -> None:
+        await asyncio.sleep(1)
+        calls.append(f"async {key}")
+
+    def erase_in_thread(key: str) -> None:
+        asyncio.run(asyncio.sleep(0))
+        calls.append(f"sync {key}")
+
+    def declared(name: str, forget: Callable[[str], Awaitable[None] | None] | None) -> Subscriber[Paid, Any, Any]:
+        def handle(event: Received[Paid]) -> None: ...
+
+        handle.__name__ = name
+        return subscriber(paid, idempotent="yes", description="Under test.", forget=forget)(handle)
+
+    with SubscriberTester(declared("one", erase), declared("two", erase_in_thread), declared("three", None)) as kit:
+        called = kit.forget("anna")
+
+    assert (["one", "two"], ["async anna", "sync anna"]) == (called, calls)
 
 
 def test_sync_function_finds_no_running_loop_as_in_a_thread() -> None:
