@@ -422,15 +422,15 @@ dead_letters = "{stage.dead}"
         first.kill()
         ran = await forgetting
         receipt = json.loads(ran.out)
-        again = await asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config))
+        repeated = await asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config))
 
         journals = [{"name": "days", "source": stage.source, "key": "account_id"}]
         application, folder = Application(redis_client, {"app_id": names.app_id, "journals": journals}), tmp_path / "store"
         of_person = await application.traces(), in_files(folder, PERSON)
         of_other = await application.traces("account_1"), in_files(folder, "account_1")
 
-    assert (0, 0) == (ran.code, again.code), ran.text + again.text
-    assert (True, True) == (receipt["complete"], json.loads(again.out)["complete"])
+    assert (0, 0) == (ran.code, repeated.code), ran.text + repeated.text
+    assert (True, True) == (receipt["complete"], json.loads(repeated.out)["complete"])
     assert (([], []), True) == (of_person, all(of_other))
     assert {"journal days", "live view news"} <= {one["where"] for one in receipt["removed"]}
 

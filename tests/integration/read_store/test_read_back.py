@@ -50,10 +50,10 @@ async def test_removed_groups_leave_no_row_and_others_keep_theirs(harness: Store
     await fill(harness, *((cell, 3, 1) for cell in (LIKES, SHARES, OTHER, neighbour, member)))
     rows = await harness.rows("f")
     removed = await harness.store.remove_groups([("f", "a"), ("f", '["a",1]'), ("f", "\ud800"), ("f", "a\0")])
-    again = await harness.store.remove_groups([("f", "a")])
+    repeated = await harness.store.remove_groups([("f", "a")])
     left = await harness.store.read([LIKES, SHARES, OTHER, neighbour, member])
 
-    assert (2 if harness.is_groups else 3, 0) == (removed, again)
+    assert (2 if harness.is_groups else 3, 0) == (removed, repeated)
     assert {OTHER: StoredCell(3, left[OTHER].value), neighbour: StoredCell(3, left[neighbour].value)} == left
     assert (await harness.rows("f")) == [row for row in rows if "a " in row]
 
