@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.errors import TryAgainError
+from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, partition_counts, topic_configs
 from streams_app.kafka.group_offsets import commits_in, in_group, member_count
 from streams_app.operations.flush import POLL_SECONDS
@@ -101,8 +101,14 @@ async def plan_forget(settings: Settings, typed: str, clock: Clock) -> Receipt:
     topics, kept = await _topics(settings, clock.now_ms())
     logs = await bounds_of(settings, {topic.name: count for topic, count in topics.items()})
     async with redis_of(settings) as redis:
-        found = {part.where: await part.find() for part in _parts(Forgetting(settings, redis, key, logs))}
-    return Receipt(found, (), kept, logs)
+        found: dict[str, Counter[str]] = {}
+        unknown: list[str] = []
+        for part in _parts(Forgetting(settings, redis, key, logs)):
+            try:
+                found[part.where] = await part.find()
+            except StreamsAppError as error:
+                unknown.append(f"{part.where}: {error}")
+    return Receipt(found, unknown, kept, logs)
 
 
 async def forget(settings: Settings, typed: str, clock: Clock, wait_seconds: float) -> Receipt:
@@ -128,7 +134,7 @@ async def _forget(forgetting: Forgetting, clock: Clock, wait_seconds: float, kep
     removed: dict[str, Counter[str]] = {part.where: Counter() for part in parts}
     not_yet: list[str] = []
     for part in parts:
-        with suppress(TryAgainError):  # tried again below
+        with suppress(StreamsAppError):  # repeated below
             removed[part.where] += await part.remove(is_last=not forgetting.workers)
     until_ms = clock.monotonic_ms() + int(wait_seconds * 1_000)
     for part in parts:
@@ -136,7 +142,7 @@ async def _forget(forgetting: Forgetting, clock: Clock, wait_seconds: float, kep
             unfinished = await _waited(part, forgetting, clock, until_ms)
             removed[part.where] += await part.remove(is_last=True)
             left = await part.find() if part.has_offsets else Counter[str]()
-        except TryAgainError as error:
+        except StreamsAppError as error:  # the other components are erased nevertheless
             not_yet.append(f"{part.where}: {error}")
         else:
             not_yet += [f"{part.where}: {why}" for why in unfinished]

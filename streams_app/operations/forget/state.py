@@ -130,25 +130,37 @@ class JournalPart:
         self._scripts = JournalScripts(forgetting.redis)
 
     async def find(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        reader = JournalShardReader(self._scripts)
-        for number, status in (await self._statuses()).items():
-            keys = self._keys_in(number)
-            for segment in () if status is None else status.segments:
-                found += await self._count(reader, keys, number, segment)
-        return found
+        for _ in range(MAX_CLAIMS):
+            try:
+                return await self._found()
+            except FencedError:
+                continue  # a segment was packed or removed meanwhile
+        raise TryAgainError("its segments are being packed: repeat the command")
 
     async def remove(self, *, is_last: bool) -> Counter[str]:
         removed: Counter[str] = Counter()
-        reader = JournalShardReader(self._scripts)
         for number, status in (await self._statuses()).items():
             keys = self._keys_in(number)
             for segment in () if status is None else status.segments:
-                if (await self._count(reader, keys, number, segment))[EVENTS] or _is_named(segment, self._keys):
+                if await self._may_have(keys, number, segment):
                     store = JournalStore(self._scripts, keys, secrets.token_hex(8), BY)
                     assert status is not None
                     removed[EVENTS] += await self._remove_in(store, number, status.partitions, segment.first)
         return removed
+
+    async def _found(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for number, status in (await self._statuses()).items():
+            for segment in () if status is None else status.segments:
+                found += await self._count(self._keys_in(number), number, segment)
+        return found
+
+    async def _may_have(self, keys: JournalKeys, partition: int, segment: Segment) -> bool:
+        """Return whether a segment has events of the key; also True if it was packed or removed meanwhile."""
+        try:
+            return _is_named(segment, self._keys) or bool((await self._count(keys, partition, segment))[EVENTS])
+        except FencedError:
+            return True
 
     async def unfinished(self) -> list[str]:
         statuses = await self._statuses()
@@ -161,7 +173,8 @@ class JournalPart:
     def _keys_in(self, partition: int) -> JournalKeys:
         return journal_keys(self._forgetting.settings.app_id, self._journal.name, self._journal.source, partition)
 
-    async def _count(self, reader: JournalShardReader, keys: JournalKeys, partition: int, segment: Segment) -> Counter[str]:
+    async def _count(self, keys: JournalKeys, partition: int, segment: Segment) -> Counter[str]:
+        reader = JournalShardReader(self._scripts)
         found, end = Counter[str](), self._forgetting.end_of(self._journal.source, partition)
         for key in self._keys:
             async for block in _blocks_with(partial(reader.scan, keys, segment), key):

@@ -21,7 +21,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.journal.core.block import decode, encode
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import JournalStore, NoEventsReply
+from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, NoEventsReply
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import presence_keys, view_keys
@@ -230,6 +230,27 @@ async def test_worker_that_reclaims_the_journal_meanwhile_is_overtaken(
     receipt = await application.forget()
 
     assert ({"events": 1}, []) == (dict(receipt.found["journal days"]), await application.traces())
+
+
+async def test_segment_that_is_packed_while_it_is_searched_is_searched_once_more(
+    application: Application, journal: JournalShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(PERSON, 0), row("anna", 1), row("anna", 2, 1)]
+    await produced(application, 3)
+    await journal.append(rows)
+    scan, times = JournalShardReader.scan, itertools.count()
+
+    async def packed_meanwhile(reader: JournalShardReader, *arguments: Any) -> list[bytes] | None:
+        if not next(times):
+            await journal.pack(0, rows[:2])
+        return await scan(reader, *arguments)
+
+    monkeypatch.setattr(JournalShardReader, "scan", packed_meanwhile)
+    plan = await application.plan()
+    receipt = await application.forget()
+
+    assert (1, 1) == (plan.found["journal days"]["events"], receipt.found["journal days"]["events"])
+    assert [] == await application.traces()
 
 
 async def test_damaged_block_that_may_have_events_of_the_key_is_reported(application: Application, journal: JournalShard) -> None:
