@@ -131,6 +131,7 @@ async def test_open_groups_requests_and_records_of_a_key_are_removed_and_those_o
     member = b"s" + PERSON.encode()
     await application.client.hset(store.keys.drop, member, b"2 []")
     await application.client.hset(store.keys.dropped, member, b"0 1 0 1 0 []")
+    await application.client.hset(f"{store.keys.ids_prefix}s{PERSON}", "digest", 2)
     await application.client.sadd(store.keys.flush, member, b"sanna")
     expected = {"open groups": 1, "events in open groups": 2, "records not yet sent": 1, "requests of operators": 3}
     plan = await application.plan()

@@ -22,7 +22,7 @@ ERASED: Final = "erased"
 
 REDIS_KEYS: Final[dict[ModuleType, dict[str, str]]] = {
     of_folds: {
-        "due": ERASED, "first": ERASED, "group:<group>": ERASED, "outbox": ERASED, "flush": ERASED, "drop": ERASED,
+        "due": ERASED, "first": ERASED, "group:<group>": ERASED, "ids:<group>": ERASED, "outbox": ERASED, "flush": ERASED, "drop": ERASED,
         "dropped": ERASED,
         "meta": "its cursor names a group only while a range is in progress; until it is folded, the partition counts as unread",
     },
@@ -36,6 +36,7 @@ REDIS_KEYS: Final[dict[ModuleType, dict[str, str]]] = {
     of_subscribers: {
         "meta": "has only offsets", "open": "has only offsets", "known:<hour>": "has digests of event ids",
         "ids:<hour>": "has event ids, which earlier versions stored for at most a week", "rate": "has only times and workers",
+        "retry": "has only times and workers",
     },
 }  # fmt: skip
 """Module with a table of keys → key → whether it is erased, or why it may stay."""

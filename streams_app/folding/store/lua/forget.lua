@@ -19,7 +19,7 @@ for _, group in ipairs(arg.groups) do
   -- The numbers of a group, in the order of shared/group.lua: epoch, first offset, ..., number of events at 6.
   local numbers = packed and unpacked(packed)
   local is_new = numbers and numbers[1] == state.epoch and numbers[2] >= arg.below
-  if not is_new and (call('EXISTS', prefix .. group) == 1 or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then
+  if not is_new and (call('EXISTS', prefix .. group, ids_prefix .. group) > 0 or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then
     found[#found + 1] = group
     counts[1], counts[2] = counts[1] + 1, counts[2] + (numbers and numbers[6] or 0)
   end
@@ -27,7 +27,7 @@ end
 -- The token comes first: if the script fails later, the owner no longer relies on what it has in memory.
 if state.fence and (found[1] or arg.records[1]) then call('HSET', meta, 'token', arg.token) end
 for _, group in ipairs(found) do
-  call('UNLINK', prefix .. group)
+  call('UNLINK', prefix .. group, ids_prefix .. group)
   call('ZREM', due, group)
   call('ZREM', first, group)
 end
