@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ async def _readiness(session: aiohttp.ClientSession, url: str) -> Readiness:
     except msgspec.MsgspecError:
         return Readiness(False, fault="is not a worker of streams_app")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return Readiness(False, fault=f"does not answer ({type(error).__name__})")
+        return Readiness(False, fault=f"does not answer ({_cause(error)})")
     return Readiness(found.ready, found.reasons, found.remarks)
 
 
@@ -126,8 +127,16 @@ async def _page(session: aiohttp.ClientSession, url: str, app_id: str) -> Page:
     except TimeoutError:
         return Page(url, None, f"does not answer within {ANSWER_SECONDS:.0f} s")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return Page(url, None, f"does not answer ({type(error).__name__})")
+        return Page(url, None, f"does not answer ({_cause(error)})")
     return page_of(url, text, app_id)
+
+
+def _cause(error: Exception) -> str:
+    """Return why a connection failed, in the words of the operating system if it has any."""
+    number = (
+        (error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error).errno if isinstance(error, OSError) else None
+    )
+    return os.strerror(number).lower() if number and number > 0 else type(error).__name__
 
 
 def counted_windows(texts: Sequence[str], fold: Fold, now_ms: int) -> tuple[Curve, Recommendation]:

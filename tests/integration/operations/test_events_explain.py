@@ -102,7 +102,7 @@ class Shop:
     def verdict(self, which: str) -> str:
         ran = self.explained(which)
         assert 0 == ran.code, ran.err
-        return " ".join(ran.out.split("\n  mark", 1)[0].split()).replace(self.topic, "TOPIC")
+        return " ".join(ran.out.split("\n  commit", 1)[0].split()).replace(self.topic, "TOPIC")
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_event_waiting_for_its_next_attempt_is_explained(shop: Shop) -> No
         await wait_until(lambda: "has committed 1 for" in shop.explained("id-unlucky").out, LIMIT_SECONDS, "it is committed")
         explanation = shop.explained("id-unlucky").out
 
-    assert ["mark", "note", "redis", "letter", "lag"] == re.findall(r"^  (\w+)  +\S", explanation, re.MULTILINE)
+    assert ["commit", "offsets", "redis", "dead", "lag"] == re.findall(r"^  (\w+) +\S", explanation, re.MULTILINE)
     assert "1 attempt made; the next one is due in" in explanation
     assert "subscribers start subscribers=ship" in worker.log()
 

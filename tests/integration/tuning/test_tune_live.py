@@ -79,7 +79,7 @@ async def test_curve_of_a_running_worker_matches_its_topic(site: Site) -> None:
     assert "computed as if X were the quiet period after every event" in asked.err
     assert "with leading = true, each record of several events is two records" in asked.err
 
-    assert "127.0.0.1:1 does not answer (ClientConnectorError); what it has folded is missing" in two.err
+    assert "127.0.0.1:1 does not answer (connection refused); what it has folded is missing" in two.err
     assert "90s lies between two bounds of the histogram" in two.err
     assert (1, 1, 75) == (short.code, nothing.code, gone.code)
     assert "distinguish gaps from 1s to 1d" in short.err
