@@ -147,7 +147,8 @@ def event_of(fold: Fold, offset: int) -> Any:
     """Return an event of the group ``anna``, as the reader of the fold does."""
     if fold.reads_details:
         kept = (False, b'{"metrics":1}', 1) if fold.keeps_events else (False, b"", 1)
-        return DetailedEvent(offset, 5_000 + offset, b"sanna", {} if fold.keeps_events else {"likes": 1}, *kept)
+        event_id = b"id-%d" % offset if fold.dedupe_by is not None else b""
+        return DetailedEvent(offset, 5_000 + offset, b"sanna", {} if fold.keeps_events else {"likes": 1}, *kept, id=event_id)
     return FoldEvent(offset, 5_000 + offset, b"sanna", {"likes": 1})
 
 
