@@ -8,8 +8,10 @@ seconds, so that it never makes an event early that fails long after it.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
@@ -26,9 +28,28 @@ SCANNED: Final = 1_000
 MOST_READ: Final = 100_000
 """Maximum number of stored events that are counted."""
 
+SHOWN: Final = 50
+"""Maximum number of events in :attr:`WaitingEvents.soonest`."""
+
+_OPEN: Final = re.compile(rb"\{[^/]*/[^/]*/([^/]*)/(\d+)\}:[^:]*:open")
+
 POLL_SECONDS: Final = 0.1
 OTHERS_SECONDS: Final = 2.0
 """Time for the other workers after the first one has answered: each looks for a request once a second."""
+
+
+class WaitingEvent(NamedTuple):
+    """An event that waits for a retry.
+
+    Attributes:
+        due_ms: When its next attempt is due, by the wall clock.
+        position: As ``events explain`` takes it, ``TOPIC:PARTITION:OFFSET``.
+        attempts: Number of attempts that have failed.
+    """
+
+    due_ms: int
+    position: str
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +59,7 @@ class WaitingEvents:
     Attributes:
         first_ms: When the first is due, by the wall clock; 0 if none waits.
         is_whole: Whether all were counted.
+        soonest: Those that are due first, at most :data:`SHOWN`.
     """
 
     subscriber: str
@@ -45,6 +67,7 @@ class WaitingEvents:
     first_ms: int
     last_ms: int
     is_whole: bool
+    soonest: tuple[WaitingEvent, ...] = ()
 
     def lines(self, now_ms: int) -> list[str]:
         """Describe what a request would do."""
@@ -71,29 +94,35 @@ class RetryResult:
         return f"{counted(self.events, 'event')} retried now by {counted(self.workers, 'worker')}"
 
 
-async def waiting_events(settings: Settings, one: Subscription, clock: Clock) -> WaitingEvents:
-    """Count the events of a subscriber that wait for a retry which is not due.
+async def waiting_events(settings: Settings, one: Subscription, clock: Clock, most: int = MOST_READ) -> WaitingEvents:
+    """Find the events of a subscriber that wait for a retry which is not due, among the first ``most`` that are stored.
 
     Raises:
         TryAgainError: Redis does not answer.
     """
     now_ms = clock.now_ms()
-    due: list[int] = []
+    found: list[WaitingEvent] = []
     is_whole = True
     async with redis_of(settings) as redis:
         async for key in redis.scan_iter(match=scan_pattern(settings.app_id, one.subscriber.name), count=SCANNED):
-            if key.endswith(b":open"):
-                is_whole = await _read_due(redis, key, now_ms, due) and is_whole
-    return WaitingEvents(one.subscriber.name, len(due), min(due, default=0), max(due, default=0), is_whole)
+            if (match := _OPEN.fullmatch(key)) is not None:
+                topic, partition = match[1].decode(), int(match[2])
+                is_whole = await _read_waiting(redis, key, f"{topic}:{partition}", (now_ms, most), found) and is_whole
+    last_ms = max((event.due_ms for event in found), default=0)
+    soonest = tuple(heapq.nsmallest(SHOWN, found))
+    first_ms = soonest[0].due_ms if soonest else 0
+    return WaitingEvents(one.subscriber.name, len(found), first_ms, last_ms, is_whole, soonest)
 
 
-async def _read_due(redis: Redis, key: bytes, now_ms: int, due: list[int]) -> bool:
-    """Append the due times in a partition; return whether all were read."""
-    async for _, entry in redis.hscan_iter(key, count=SCANNED):
-        if len(due) >= MOST_READ:
+async def _read_waiting(redis: Redis, key: bytes, source: str, limits: tuple[int, int], found: list[WaitingEvent]) -> bool:
+    """Append the events of a partition that are due later; return whether all were read."""
+    now_ms, most = limits
+    async for offset, entry in redis.hscan_iter(key, count=SCANNED):
+        if len(found) >= most:
             return False
-        if (due_ms := int(entry.split()[2])) > now_ms:
-            due.append(due_ms)
+        attempts, _, due_ms = map(int, entry.split()[:3])
+        if due_ms > now_ms:
+            found.append(WaitingEvent(due_ms, f"{source}:{int(offset)}", attempts))
     return True
 
 

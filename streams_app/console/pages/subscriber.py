@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -22,9 +23,14 @@ from streams_app.formatting import counted, shown
 from streams_app.operations.event_facts import EventState, FoldedEventState
 from streams_app.operations.event_text import event_sentences
 from streams_app.operations.explain_event import SearchScope, explain_event
+from streams_app.operations.retry_now import waiting_events
+from streams_app.subscribers.declaration.subscription import Subscription
 
 SEARCHED: Final = 50_000
 """Maximum number of offsets that are searched for an event."""
+
+MOST_WAITING: Final = 5_000
+"""Maximum number of events that wait for a retry which a page counts."""
 
 SINCE_MS: Final = 3_600_000
 """Time back from which finished events are searched, too."""
@@ -74,10 +80,32 @@ class EventAnswer(msgspec.Struct, frozen=True, tag="found"):
     lines: list[EventLine]
 
 
+class WaitingRow(msgspec.Struct, frozen=True):
+    """An event that waits for a retry: its position, how many attempts have failed, and when the next one is due."""
+
+    position: str
+    attempts: int
+    due_ms: int
+    link: str
+
+
+class WaitingList(msgspec.Struct, frozen=True, tag="found"):
+    """The events that wait for a retry, the first due first.
+
+    Attributes:
+        events: Number of all of them; at least so many, unless ``is_whole``.
+    """
+
+    rows: list[WaitingRow]
+    events: int
+    is_whole: bool
+
+
 class SubscriberPage(msgspec.Struct, frozen=True):
     """The model of the page.
 
     Attributes:
+        waiting: What waits for a retry.
         asked: Id, position or record key that was asked for; empty if none was, or if values are hidden.
         answer: What is known of it; None if nothing was asked.
     """
@@ -94,6 +122,7 @@ class SubscriberPage(msgspec.Struct, frozen=True):
     answer: EventAnswer | Missing | None
     missing: list[Missing]
     now_ms: int
+    waiting: WaitingList | Missing
     actions: list[ActionLink] = []
 
 
@@ -125,12 +154,29 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     return SubscriberPage(
         name, subscriber_path(name), state, word, problems, definition,
         list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
-        missing, now_ms,
+        missing, now_ms, await _waiting(sources, one),
         offered(
             sources.settings, ("retry", "Retry now…", {"subscriber": name}), ("reset", "Reset…", {"subscriber": name}),
             ("replay", "Replay its dead letters…", {"of": f"subscriber:{name}"}),
         ),
     )  # fmt: skip
+
+
+async def _waiting(sources: Sources, one: Subscription) -> WaitingList | Missing:
+    name, may_ask = one.subscriber.name, not sources.settings.console.hide_values
+
+    async def listed() -> WaitingList:
+        found = await waiting_events(sources.settings, one, sources.clock, MOST_WAITING)
+        rows = [
+            WaitingRow(
+                event.position, event.attempts, event.due_ms,
+                f"{subscriber_path(name)}?{urlencode({'event': event.position})}#event" if may_ask else "",
+            )
+            for event in found.soonest
+        ]  # fmt: skip
+        return WaitingList(rows, found.events, found.is_whole)
+
+    return await sources.redis_part("what waits for a retry", ("waiting", name), listed)
 
 
 async def answer_of(sources: Sources, declarations: Declarations, name: str, which: str) -> EventAnswer | Missing:

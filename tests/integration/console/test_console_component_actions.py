@@ -217,7 +217,7 @@ async def test_reset_leaves_the_state_output_and_audit_line_of_its_command(
     assert [AUDIT.findall(ran.err)[0][0]] == [line for line, _ in AUDIT.findall(capsys.readouterr().err)]
 
 
-async def test_retry_prints_what_its_command_prints_and_the_same_audit_line(
+async def test_retry_shows_what_waits_and_prints_what_its_command_prints_and_the_same_audit_line(
     app: Place, redis_client: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = app.names.topic("paid")
@@ -234,12 +234,16 @@ async def test_retry_prints_what_its_command_prints_and_the_same_audit_line(
     plan = await asyncio.to_thread(run, *words, PYTHONPATH=str(tmp_path))
     ran = await asyncio.to_thread(run, *words, "--yes", PYTHONPATH=str(tmp_path))
     async with acting(Settings.load(Path(config), {})) as (console, browser):
-        offered = (await console.json("/subscribers/ship.json"))["actions"]
+        page = await console.json("/subscribers/ship.json")
+        _, html = await browser.open("/subscribers/ship")
+        offered = page["actions"]
         _, shown = await browser.open(next(one["link"] for one in offered if one["action"] == "retry"))
         done = await browser.ended((await browser.send(forms_in(shown)[-1]))[2])
     worker.stop()
 
     assert ["retry", "reset", "replay"] == [one["action"] for one in offered]
+    assert [(f"{topic}:0:7", 2)] == [(one["position"], one["attempts"]) for one in page["waiting"]["rows"]]
+    assert f"{topic}:0:7</a>" in html
     assert "1 event of subscriber ship would be retried now" in plan.out and "1 event of subscriber ship" in shown
     assert "3 events retried now by 1 worker" == ran.out.strip()
     assert ran.out.strip() in done
