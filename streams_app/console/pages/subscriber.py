@@ -24,7 +24,6 @@ from streams_app.operations.event_facts import EventState, FoldedEventState
 from streams_app.operations.event_text import event_sentences
 from streams_app.operations.explain_event import SearchScope, explain_event
 from streams_app.operations.retry_now import waiting_events
-from streams_app.subscribers.declaration.subscription import Subscription
 
 SEARCHED: Final = 50_000
 """Maximum number of offsets that are searched for an event."""
@@ -154,7 +153,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     return SubscriberPage(
         name, subscriber_path(name), state, word, problems, definition,
         list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
-        missing, now_ms, await _waiting(sources, one),
+        missing, now_ms, await _waiting(sources, declarations, name),
         offered(
             sources.settings, ("retry", "Retry now…", {"subscriber": name}), ("reset", "Reset…", {"subscriber": name}),
             ("replay", "Replay its dead letters…", {"of": f"subscriber:{name}"}),
@@ -162,8 +161,9 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     )  # fmt: skip
 
 
-async def _waiting(sources: Sources, one: Subscription) -> WaitingList | Missing:
-    name, may_ask = one.subscriber.name, not sources.settings.console.hide_values
+async def _waiting(sources: Sources, declarations: Declarations, name: str) -> WaitingList | Missing:
+    one = next(one for one in declarations.workload.subscriptions if one.subscriber.name == name)
+    may_ask = not sources.settings.console.hide_values
 
     async def listed() -> WaitingList:
         found = await waiting_events(sources.settings, one, sources.clock, MOST_WAITING)
