@@ -16,8 +16,11 @@ from playwright.async_api import Browser, Page
 from redis.asyncio import Redis
 
 from streams_app.clock import SystemClock
+from streams_app.console.reading.history import EVERY_MS
+from streams_app.console.reading.samples import samples_in
 from streams_app.embedded.ports import free_port
 from streams_app.folding.core.event import FoldEvent
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place
 from tests.helpers.console.consoles import RunningConsole, running_console, token_file, with_components, with_console
@@ -115,6 +118,13 @@ def without_servers(settings: Settings) -> Settings:
     )  # fmt: skip
 
 
+def remember_a_worker(console: RunningConsole, settings: Settings) -> None:
+    """Let the charts have two samples of a worker that has just started."""
+    now_ms, samples = SystemClock().now_ms(), samples_in(Metrics(settings).exposition().decode())
+    for at_ms in (now_ms - 2 * EVERY_MS, now_ms):
+        console.sources.history.add("http://127.0.0.1:9", at_ms, samples)
+
+
 @asynccontextmanager
 async def seen(
     app: Place, client: Redis, browser: Browser, *, are_servers_away: bool = False, has_token: bool = False, **options: Any
@@ -125,6 +135,7 @@ async def seen(
         given: dict[str, Any] = {"token_file": token_file(app.folder)} if has_token else {"allow_actions": True}
         settings = with_console(without_servers(found) if are_servers_away else found, **given)
         async with running_console(settings) as console, opened_tabs(browser, **options) as tabs:
+            remember_a_worker(console, settings)
             yield console, tabs
             tabs.errors[:] = [error for error in tabs.errors if "status of 4" not in error and "status of 503" not in error]
 

@@ -89,7 +89,7 @@ async def test_application_continues_by_itself_after_a_replica_is_promoted(site:
 
     assert {1} == set(app.calls()[GUARANTEES[-1]].values())
     assert (0, 0) == (code, checked.code), checked.text
-    assert f"Sentinel names {LOOPBACK}:{promoted} as the primary of '{SERVICE}'" in checked.text
+    assert f"Sentinel names {LOOPBACK}:{promoted} as the primary of '{SERVICE}'" in checked.text, checked.text
     assert [] == unhelpful_lines(log)
 
 
