@@ -252,8 +252,10 @@ def summary_of(workers: Sequence[WorkerState], numbers: Sequence[Figure], folds:
     answering = sum(not worker.fault for worker in workers)
     of_all = counted(len(workers), "worker")
     what = f"{of_all if answering == len(workers) else f'{answering} of {of_all} answer'}, {counted(folds, 'fold')}"
-    if not events or records is None:
-        return f"{what}; no event arrives at present."
+    if not events:
+        return f"{what}; {'rates are not known yet' if events is None else 'no event arrives at present'}."
+    if records is None:
+        return f"{what}; {per_second(events)} events a second are folded."
     saved = "" if share is None else f", {share:.1%} folded away so far"
     return f"{what}; {per_second(events)} events a second become {per_second(records)} records a second{saved}."
 

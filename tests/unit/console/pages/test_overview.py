@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from streams_app.checking.facts import declarations_of
-from streams_app.console.pages.overview import Branch, Overview, overview_of
+from streams_app.console.pages.model import Figure
+from streams_app.console.pages.overview import Branch, Overview, overview_of, summary_of
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Key, Samples
 from streams_app.console.reading.sources import WorkerState
@@ -51,8 +54,23 @@ def test_all_is_well_if_every_worker_is_ready() -> None:
     found = page([worker()])
 
     assert ("ok", "All is well.", []) == (found.state, found.sentence, found.problems)
-    assert "1 worker, 2 folds; no event arrives at present." == found.summary
+    assert "1 worker, 2 folds; rates are not known yet." == found.summary
     assert 12 == next(one.value for one in found.numbers if one.key == "groups")
+
+
+@pytest.mark.parametrize(
+    ("events", "records", "text"),
+    [
+        (None, None, "rates are not known yet."),
+        (0.0, 0.0, "no event arrives at present."),
+        (1_495.0, None, "1,495 events a second are folded."),
+        (1_495.0, 12.0, "1,495 events a second become 12 records a second."),
+    ],
+)
+def test_summary_says_what_is_known_of_the_rates(events: float | None, records: float | None, text: str) -> None:
+    numbers = [Figure(key, "", value, "events/s", "", []) for key, value in (("in", events), ("out", records), ("ratio", None))]
+
+    assert f"1 worker, 2 folds; {text}" == summary_of([worker()], numbers, 2)
 
 
 def test_reasons_come_worst_first_with_links_and_names_of_alerts() -> None:
