@@ -217,11 +217,11 @@ class JournalPart:
                 removed.append(block)
                 added += _encoded(segment, kept)
                 if len(removed) >= REWRITTEN or sum(map(len, added)) >= STAGED_BYTES:
-                    segment, count = await _replaced(store, segment, removed, added, gone), count + len(gone)
+                    segment, count = await _replace_blocks(store, segment, removed, added, gone), count + len(gone)
                     removed, added, gone = [], [], {}
             if removed or _is_named(segment, [key]):
                 about = replace(segment, largest=tuple(pair for pair in segment.largest if pair[0] != key))
-                segment, count = await _replaced(store, about, removed, added, gone), count + len(gone)
+                segment, count = await _replace_blocks(store, about, removed, added, gone), count + len(gone)
         return count
 
 
@@ -268,7 +268,7 @@ def _encoded(segment: Segment, rows: Sequence[Row]) -> list[bytes]:
     return [encode(rows)]
 
 
-async def _replaced(
+async def _replace_blocks(
     store: JournalStore, segment: Segment, removed: Sequence[bytes], added: Sequence[bytes], gone: dict[int, int]
 ) -> Segment:
     """Replace blocks, and return the segment afterwards; ``gone`` has the size of each removed event by its offset."""

@@ -61,7 +61,8 @@ LOGIN: Final = "/login"
 """The only page without a navigation; a console with a token has it."""
 
 READY: Final = "h1, .says, .verdict"
-_CATALOGUE: Final = """
+
+CATALOGUE: Final = """
 import msgspec
 from streams_app import Catalogue, Event, Received, subscriber
 
@@ -83,7 +84,7 @@ _HEADERS: Final = {"reason": "no-group", "detail": "account_id is missing or nul
 def declared(app: Place) -> Iterator[Settings]:
     """Yield settings with components of every kind; the subscriber reads the topic of the settings that ends with ``paid``."""
     module = f"console_shown_{app.names.app_id.replace('-', '_')}"
-    (app.folder / f"{module}.py").write_text(_CATALOGUE.replace("TOPIC", app.names.topic("paid")), "utf-8")
+    (app.folder / f"{module}.py").write_text(CATALOGUE.replace("TOPIC", app.names.topic("paid")), "utf-8")
     sys.path.insert(0, str(app.folder))
     try:
         settings = with_components(Settings.load(Path(app.config()), {}), app.folder)

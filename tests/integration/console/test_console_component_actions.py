@@ -25,11 +25,11 @@ from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers.cli.commands import FOLD, Place, Ran, run
 from tests.helpers.console.consoles import RunningConsole, running_console, with_console
 from tests.helpers.console.forms import FormBrowser, SeenForm, forms_in
+from tests.helpers.console.shown import CATALOGUE
 from tests.helpers.folding.checker import event
 from tests.helpers.kafka.topics import create_topics, produce, read_topic
 from tests.helpers.worker.site import Stage
 from tests.integration.console.test_console_actions import AUDIT
-from tests.integration.console.test_console_pages import CATALOGUE
 from tests.integration.read_store.compared import Compared, folded
 
 LIMIT_SECONDS = 60

@@ -21,6 +21,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place, run
 from tests.helpers.console.consoles import running_console, token_file, with_console
+from tests.helpers.console.shown import CATALOGUE
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.kafka.topics import create_topics, produce
 from tests.helpers.waiting import wait_until
@@ -373,23 +374,6 @@ async def test_record_is_shown_with_its_events(app: Place, settings: Settings) -
     assert (fold_id, 1, ["likes"]) == tuple(page["found"]["about"][name] for name in ("fold_id", "events", "changed"))
     assert [(0, ["likes"])] == [(one["offset"], one["changed"]) for one in page["events"]["rows"]]
     assert (None, True) == (unknown["found"]["record"], unknown["found"]["is_whole"])
-
-
-CATALOGUE = """
-import msgspec
-from streams_app import Catalogue, Event, Received, subscriber
-
-class Paid(msgspec.Struct, frozen=True):
-    order_id: str
-
-paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id", topic="TOPIC")
-
-@subscriber(paid, idempotent="yes", description="Hands the <parcel> over.")
-async def ship(event: Received[Paid]) -> None:
-    pass
-
-catalogue = Catalogue(events=(paid,), subscribers=(ship,))
-"""
 
 
 async def test_subscriber_is_shown_and_what_became_of_an_event(

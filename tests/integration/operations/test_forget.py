@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +11,9 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
-from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.store.shard_store import ShardStore
 from streams_app.journal.core.block import decode, encode
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, NoEventsReply
@@ -26,72 +21,16 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
-from streams_app.operations.forget import forget, plan_forget
-from streams_app.operations.forget.part import Receipt
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
-from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers.cli.commands import Ran, run
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.journal.journals import JournalShard, row
 from tests.helpers.kafka.topics import create_topics, produce
-from tests.helpers.worker.site import Stage
+from tests.helpers.operations.forgetting import BOUNDS, PERSON, Application, in_files
 
-PERSON = "person-4711-xq"
-"""A key that no other test has, and that occurs in no other text."""
-
-BOUNDS = Bounds(1_000, 3_600_000)
 CLOCK_MS = 1_700_000_000_000
-
-
-class Application:
-    """An application without workers, with state that its workers left."""
-
-    def __init__(self, client: Redis, given: dict[str, Any]) -> None:
-        self.client, self._given = client, given
-        self.settings = Settings.model_validate(given)
-
-    def with_read_store(self, **declared: Any) -> None:
-        (fold,) = self._given["folds"]
-        stores = [{"name": "rows", "folds": ["f"], "source": "carried", **declared}]
-        self.settings = Settings.model_validate(self._given | {"folds": [fold | {"keep": "last"}], "read_stores": stores})
-
-    async def forget(self, key: str = PERSON, wait_seconds: float = 0) -> Receipt:
-        return await forget(self.settings, key, SystemClock(), wait_seconds)
-
-    async def plan(self, key: str = PERSON) -> Receipt:
-        return await plan_forget(self.settings, key, SystemClock())
-
-    async def open_groups(self, *keys: str, first: int = 0) -> ShardStore:
-        events = [FoldEvent(first + at, 5_000 + at, b"s" + key.encode(), {"likes": 1}) for at, key in enumerate(keys)]
-        return await open_in(self.settings.app_id, "f", self.settings.folds[0].source, self.client, 0, events, BOUNDS)
-
-    async def everything(self) -> dict[bytes, bytes]:
-        """Return each key of the application in Redis with its content; compressed blocks are decompressed."""
-        found = {}
-        async for key in self.client.scan_iter(match=f"{{{self.settings.app_id}/*", count=1_000):
-            found[key] = await self._content(key)
-        return found
-
-    async def _content(self, key: bytes) -> bytes:
-        client: Any = self.client
-        match await client.type(key):
-            case b"hash":
-                fields = await client.hgetall(key)
-                return b"|".join(part for pair in sorted(fields.items()) for part in pair)
-            case b"set":
-                return b"|".join(sorted(await client.smembers(key)))
-            case b"zset":
-                members = [member for member, _ in await client.zrange(key, 0, -1, withscores=True)]
-                if b":blocks:" in key:
-                    return b"|".join(repr(rows).encode() for member in members for rows in decode(member))
-                return b"|".join(members)
-        return bytes(await client.get(key))
-
-    async def traces(self, key: str = PERSON) -> list[bytes]:
-        return [name for name, content in (await self.everything()).items() if key.encode() in name + content]
 
 
 @pytest.fixture
@@ -333,10 +272,6 @@ async def test_number_and_text_are_two_keys(application: Application, typed: str
     assert ([] if typed == "17" else [b"j17"]) == await application.client.zrange(store.keys.first, 0, -1)
 
 
-def in_files(folder: Path, text: str) -> list[str]:
-    return [path.name for path in sorted(folder.iterdir()) if text.encode() in path.read_bytes()]
-
-
 @pytest.mark.parametrize("shape", ["cells", "groups"])
 async def test_no_byte_of_a_key_stays_in_the_files_of_a_read_store(application: Application, tmp_path: Path, shape: str) -> None:
     layout = {"shape": "groups", "columns": {"likes": "likes"}} if shape == "groups" else {}
@@ -391,143 +326,6 @@ async def test_interrupted_command_is_run_again(
     await application.forget()
 
     assert ([], of_others(rows)) == (await application.traces(), await rows_in(journal))
-
-
-SENT = 3_000
-OF_PERSON = 7
-"""The person sends each seventh event until the command begins."""
-
-
-async def test_nothing_of_a_key_is_left_beside_running_workers_one_of_which_is_killed(
-    kafka: KafkaServer, redis_server: RedisServer, redis_client: Redis, names: Names, tmp_path: Path
-) -> None:
-    stage = Stage(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
-    (tmp_path / "store").mkdir()
-    config = stage.config(
-        quiet_period="300ms",
-        fold='keep = "last"',
-        extra=f"""
-[read_stores.rows]
-url = "sqlite:///{tmp_path}/store/read.db"
-folds = ["account-metrics"]
-source = "carried"
-dead_letters = "{stage.dead}"
-[journals.days]
-source = "{stage.source}"
-key = "account_id"
-[live.news]
-kind = "list"
-source = "{stage.source}"
-page = "account_id"
-expiry = "1h"
-public = true
-dead_letters = "{stage.dead}"
-""",
-    )
-    await create_topics(kafka.bootstrap_servers, [stage.source, stage.output, stage.dead])
-    await asyncio.to_thread(run, "read-store", "init", "--store", "rows", "--config", str(config))
-
-    async def load(*, with_person: bool) -> None:
-        accounts = [PERSON if with_person and not at % OF_PERSON else f"account_{at % 40}" for at in range(SENT)]
-        events = [
-            (key.encode(), b'{"account_id":"%s","metrics":{"n%d":1}}' % (key.encode(), at)) for at, key in enumerate(accounts)
-        ]
-        await produce(kafka.bootstrap_servers, stage.source, events)
-
-    with stage.worker(config) as first, stage.worker(config) as second:
-        await first.wait_ready()
-        await second.wait_ready()
-        await load(with_person=True)
-        load_of_others = asyncio.create_task(load(with_person=False))
-        forgetting = asyncio.create_task(asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config)))
-        await load_of_others
-        first.kill()
-        ran = await forgetting
-        receipt = json.loads(ran.out)
-        repeated = await asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config))
-
-        journals = [{"name": "days", "source": stage.source, "key": "account_id"}]
-        application, folder = Application(redis_client, {"app_id": names.app_id, "journals": journals}), tmp_path / "store"
-        of_person = await application.traces(), in_files(folder, PERSON)
-        of_other = await application.traces("account_1"), in_files(folder, "account_1")
-
-    assert (0, 0) == (ran.code, repeated.code), ran.text + repeated.text
-    assert (True, True) == (receipt["complete"], json.loads(repeated.out)["complete"])
-    assert (([], []), True) == (of_person, all(of_other))
-    assert {"journal days", "live view news"} <= {one["where"] for one in receipt["removed"]}
-
-
-CATALOGUE = """
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
-
-import msgspec
-
-from streams_app import Catalogue, Event, Received, subscriber
-
-
-class Paid(msgspec.Struct):
-    order: str
-
-
-@asynccontextmanager
-async def folder():
-    Path("opened").touch()
-    yield
-
-
-async def erase(key: str) -> None:
-    assert Path("opened").exists()
-    if key == "broken":
-        raise ValueError(key)
-    with open("erased", "a") as file:
-        print(key, file=file)
-
-
-paid = Event("order.paid", Paid, description="Paid.", keyed_by="order", topic=TOPIC)
-
-
-@subscriber(paid, idempotent="yes", description="Ships.", forget=erase)
-def ship(event: Received[Paid]) -> None: ...
-
-
-@subscriber(paid, idempotent="yes", description="Counts.")
-def count(event: Received[Paid]) -> None: ...
-
-
-catalogue = Catalogue([paid], [ship, count], lifespan=folder)
-"""
-
-
-async def test_function_of_a_subscriber_is_called_once_and_its_error_is_reported_without_the_key(
-    kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
-) -> None:
-    topic = names.topic("paid")
-    (tmp_path / "shop_of_forget.py").write_text(CATALOGUE.replace("TOPIC", repr(topic)), "utf-8")
-    config = tmp_path / "streams.toml"
-    config.write_text(f"""
-app_id = "{names.app_id}"
-[kafka]
-bootstrap_servers = "{kafka.bootstrap_servers}"
-[redis]
-url = "{redis_server.url}"
-[events]
-catalogue = "shop_of_forget:catalogue"
-""")
-    await create_topics(kafka.bootstrap_servers, [topic])
-
-    async def forgotten(*words: str) -> Ran:
-        return await asyncio.to_thread(run, "forget", *words, "--config", "streams.toml", cwd=tmp_path)
-
-    plan, done, broken = await forgotten("anna"), await forgotten("anna", "--yes"), await forgotten("broken", "--yes", "--json")
-    why = json.loads(broken.out)["not_yet"]
-
-    assert (0, 0, 75) == (plan.code, done.code, broken.code), plan.text + done.text + broken.text
-    assert "would erase subscriber ship: 1 calls of its function forget" in " ".join(plan.out.split())
-    assert "subscriber count: it declares no function forget" in plan.out
-    assert "anna\n" == (tmp_path / "erased").read_text()
-    assert (["subscriber ship: its function forget has failed: ValueError"], False) == (why, "broken" in broken.text)
 
 
 ODD_KEYS = ["", "*", "nobody", "\udcff", '"\\ud800"', "[", "[" * 9_000, "x" * 60_000, "{a}", "NaN", "1e999"]
