@@ -182,7 +182,7 @@ class AutoQuiet:
         """
         silences_ms = self.learned.silences_ms
         self.learned.silences_ms = [*silences_ms[-2:], silence_ms]
-        return sum(2 * one >= silence_ms for one in silences_ms) < 2  # noqa: PLR2004  # of three
+        return sum(2 * one >= silence_ms for one in silences_ms) < 2  # of three
 
     # ---- the sample
 
