@@ -57,15 +57,21 @@ SHARE_JOBS = 2
 """The alerts mostly wait."""
 
 
+SHOWN = 4
+LONGEST = 600
+"""Number of violations of each run below the table, and their length: of a failed CI, often the last lines alone are at hand."""
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Return the table of all runs."""
+    """Return the table of all runs, and what was wrong."""
     width = max(len(row.name) for row in rows)
     lines = [
         f"{row.name:<{width}}  seed {row.seed:>4}  {'FAILED' if row.wrong else 'ok':<6}  {row.seconds:>6.1f} s  "
         f"{', '.join(row.faults)}"
         for row in rows
     ]
-    return "\n".join(["", *lines, f"{len(rows)} runs, {sum(bool(row.wrong) for row in rows)} of them failed"])
+    wrong = [f"{row.name} seed {row.seed}: {one}"[:LONGEST] for row in rows for one in row.wrong[:SHOWN]]
+    return "\n".join(["", *lines, *wrong, f"{len(rows)} runs, {sum(bool(row.wrong) for row in rows)} of them failed"])
 
 
 def performed(series: Series, name: str) -> bool:
