@@ -2,7 +2,7 @@
 
 Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
 :class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader` with
-:class:`Entry`, :class:`Gap` and :class:`JournalGoneError`; :class:`QuietPeriod`.
+:class:`Entry`, :class:`Gap` and :class:`JournalGoneError`; :class:`QuietPeriod` and :class:`AutoQuietPeriod`.
 Of events and subscribers: :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`,
 :class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`, :class:`EventsSettings`,
 :class:`SubscriberSettings`.
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from streams_app.errors import JournalGoneError
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
+from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod
 from streams_app.settings import (
     EventsSettings,
     JournalSettings,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from streams_app.worker.faust_app import FoldingApp
 
 __all__ = [
+    "AutoQuietPeriod",
     "Catalogue",
     "Entry",
     "Event",

@@ -21,13 +21,13 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
-    ValidationError,
     model_validator,
 )
 
 from streams_app.conditions import Conditions
 from streams_app.envelopes import BESIDE, COLUMNS, UNAVAILABLE, Format, id_path_faults, placeholder_faults
-from streams_app.formatting import Duration, duration_text, milliseconds, parse_duration
+from streams_app.formatting import Duration, milliseconds
+from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod, checked_quiet_period
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
 FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
@@ -57,42 +57,6 @@ def _checked_keep(keep: Any) -> Any:
     *kinds, last = get_args(Aggregate)
     table = f'a table of names with {", ".join(kinds)} or {last}: {{likes = "sum"}}'
     raise ValueError(f'must be "names", "last", "events", or {table}')
-
-
-class QuietPeriod(BaseModel):
-    """A quiet period that is read from each event; the last event of a group determines how long the group must be quiet."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    field: str | Callable[[Any], Any]
-    """Field or dotted path of the events with a duration as text, ``90s``, or a number of seconds. In Python, also a function from
-    the event to such a value, a timedelta, or None."""
-    default: Duration
-    """Quiet period of events in which the field is missing or null."""
-    at_most: Duration
-    """Maximum quiet period; events with a longer one are rejected."""
-
-    if TYPE_CHECKING:
-
-        def __init__(self, *, field: str | Callable[[Any], Any], default: str | timedelta, at_most: str | timedelta) -> None: ...
-
-    def __str__(self) -> str:
-        name = self.field if isinstance(self.field, str) else "a function"
-        default, at_most = (duration_text(milliseconds(one)) for one in (self.default, self.at_most))
-        return f"by {name}, {default} by default, {at_most} at most"
-
-
-def _checked_quiet_period(value: Any) -> Any:
-    """Convert the setting ``quiet_period`` to a duration, or a table to the rule that reads the period from each event."""
-    if isinstance(value, QuietPeriod):
-        return value
-    if not isinstance(value, Mapping):
-        return parse_duration(value)
-    try:
-        return QuietPeriod(**value)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, one['loc'][:1]))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()]
-        raise ValueError("; ".join(dict.fromkeys(faults))) from error
 
 
 Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
@@ -150,9 +114,10 @@ class Fold(BaseModel):
     max_bytes: int = Field(500_000, ge=100, le=700_000)
     """Maximum size of the events of one fold of a group with ``keep = "events"``: bytes of JSON, plus one per event. An event that
     would exceed this size begins another fold; an event that is larger by itself is rejected."""
-    quiet_period: Annotated[timedelta | QuietPeriod, BeforeValidator(_checked_quiet_period)]
+    quiet_period: Annotated[timedelta | QuietPeriod | AutoQuietPeriod, BeforeValidator(checked_quiet_period)]
     """X: a group is due if it has had no event for longer than this. With a table
-    ``{field = "wait", default = "15m", at_most = "1h"}``, the last event of the group determines this period."""
+    ``{field = "wait", default = "15m", at_most = "1h"}``, the last event of the group determines this period. With
+    ``{auto = "knee", at_least = "10s", at_most = "1h"}``, it sets itself."""
     max_hold: Duration = timedelta(hours=6)
     """M: a group is due when it has been open for this long, even if it is never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
@@ -203,7 +168,7 @@ class Fold(BaseModel):
             name: str,
             source: str,
             group_key: str | Sequence[str] | Callable[[Any], Any],
-            quiet_period: str | timedelta | QuietPeriod | Mapping[str, Any],
+            quiet_period: str | timedelta | QuietPeriod | AutoQuietPeriod | Mapping[str, Any],
             changed: str | Callable[[Any], Any] = ...,
             output: str = ...,
             dead_letters: str = ...,
@@ -320,15 +285,9 @@ class Fold(BaseModel):
         return faults
 
     def _time_faults(self) -> list[str]:
-        faults = []
-        if self.quiet_period_ms < 1:
-            faults.append("quiet_period must be at least 1ms")
-        if self.default_quiet_period_ms < 1:
-            faults.append("quiet_period.default must be at least 1ms")
-        elif self.default_quiet_period_ms > self.quiet_period_ms:
-            faults.append("quiet_period.default must not be longer than at_most")
-        if isinstance(self.quiet_period, QuietPeriod) and isinstance(self.quiet_period.field, str):
-            faults += [] if all(self.quiet_period.field.split(".")) else ["quiet_period.field holds an empty path"]
+        faults = ["quiet_period must be at least 1ms"] if self.quiet_period_ms < 1 else []
+        if not isinstance(self.quiet_period, timedelta):
+            faults += self.quiet_period.faults()
         if self.max_hold_ms < self.quiet_period_ms and "max_hold" in self.model_fields_set:
             faults.append("max_hold must not be shorter than quiet_period")
         elif self.max_hold_ms < self.quiet_period_ms:
@@ -427,19 +386,26 @@ class Fold(BaseModel):
     def reads_details(self) -> bool:
         """Whether the reader needs more of each event than its group and changed names.
 
-        This may be whether the event closes its group, its own quiet period, its id, its values to aggregate, or its JSON.
+        This may be whether the event closes its group, the quiet period after it, its id, its values to aggregate, or its JSON.
         """
-        is_by_event = isinstance(self.quiet_period, QuietPeriod) or self.close_when is not None or self.leading
+        is_by_event = not isinstance(self.quiet_period, timedelta) or self.close_when is not None or self.leading
         return is_by_event or self.keeps_events or self.aggregates is not None or self.dedupe_by is not None
 
     @property
+    def auto_quiet(self) -> AutoQuietPeriod | None:
+        """The setting ``quiet_period`` if the quiet period sets itself."""
+        return self.quiet_period if isinstance(self.quiet_period, AutoQuietPeriod) else None
+
+    @property
     def quiet_period_ms(self) -> int:
-        """The quiet period in milliseconds; the maximum quiet period if the period is read from each event."""
-        return milliseconds(self.quiet_period.at_most if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
+        """The quiet period in milliseconds; the maximum quiet period if it is read from each event, or sets itself."""
+        return milliseconds(self.quiet_period if isinstance(self.quiet_period, timedelta) else self.quiet_period.at_most)
 
     @property
     def default_quiet_period_ms(self) -> int:
-        """The quiet period in milliseconds; the default quiet period if the period is read from each event."""
+        """The quiet period in milliseconds; the default quiet period if it is read from each event, or sets itself."""
+        if isinstance(self.quiet_period, AutoQuietPeriod):
+            return self.quiet_period.default_ms
         return milliseconds(self.quiet_period.default if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.comparison.cases import Cases, numbers, send, tester
 from streams_app import Fold
-from streams_app.fold import QuietPeriod
+from streams_app.quiet_period import QuietPeriod
 from streams_app.testing import FoldTester
 
 SESSIONS = "https://kafka.apache.org/42/javadoc/org/apache/kafka/streams/kstream/SessionWindows.html"

@@ -18,10 +18,10 @@ from typing import Final
 import click
 import numpy as np
 
-from benchmarks.quiet_period.auto_quiet import POINT
 from benchmarks.quiet_period.comparison import GOALS, Comparison, compare, limited_latency
 from benchmarks.quiet_period.shapes import BEGIN_MS, DAY_MS, HOUR_MS, SHAPES, VARIANTS, Stream, stream
 from streams_app.fold import Fold
+from streams_app.folding.core.auto_quiet import POINT
 from streams_app.folding.core.event import Event
 from streams_app.formatting import duration_text, span
 from streams_app.settings import Limits

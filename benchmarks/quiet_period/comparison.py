@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.quiet_period.auto_quiet import POINT, AutoQuiet, AutoQuietGoal, QuietChange
 from benchmarks.quiet_period.shapes import DAY_MS, HOUR_MS, Ints, Stream
+from streams_app.folding.core.auto_quiet import POINT, AutoQuiet, AutoQuietGoal, QuietChange
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.tuning.columns import Columns

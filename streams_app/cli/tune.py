@@ -15,8 +15,9 @@ from streams_app.cli.groups import one_fold
 from streams_app.cli.options import DurationsType, DurationType, MomentType, ShareType, with_settings
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.gc_tuning import search_cycles_rarely
+from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:

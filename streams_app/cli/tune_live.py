@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.formatting import duration_text, escaped
 from streams_app.operations.worker_pages import Page, pages, usual_url
+from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Settings
 from streams_app.tuning.live import LiveMetrics, combined, live_curve, live_metrics_in, live_windows, widest_interval
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
 from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import group_value
 from streams_app.operations.listed_group import ListedGroup
+from streams_app.quiet_period import QuietPeriod
 
 if TYPE_CHECKING:
     from streams_app.operations.groups import StoredShard

@@ -24,9 +24,10 @@ from typing import Any
 from streams_app.codec import canonical_bytes
 from streams_app.exact_json import decode, encode
 from streams_app.fold import Fold
+from streams_app.folding.core.auto_quiet import AutoQuiet, AutoQuietGoal
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import without_values
+from streams_app.folding.core.event import DetailedEvent, ScoredEvent, without_values
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import FoldedRecord, RecordShape, SealedGroup, render
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
@@ -122,6 +123,8 @@ class FoldTester:
         bounds = Bounds.of(fold)
         self._shard = MemoryShard(bounds, partitions)
         self._clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
+        goal = AutoQuietGoal.of(fold)
+        self._auto_quiet = None if goal is None else AutoQuiet(goal)
         self._shape = RecordShape.of(fold)
         self._offset = 0
         self._on_record: Callable[[FoldedRecord], None] | None = None
@@ -242,7 +245,7 @@ class FoldTester:
             self.dead_letters.append(DeadLetter(rejected.record.key, rejected.record.value, rejected.reason, rejected.detail))
         emitted: list[Record] = []
         time = RangeTime(self.now_ms, None if is_behind else self.now_ms)
-        for event in reading.events:
+        for event in map(self._with_quiet_period, reading.events):
             cutter = ChunkCutter([event[:4]], event.offset - 1, event.offset, self._shard.bounds, keeps_values=True)
             chunk = cutter.next(time, self._clock.start_ms(time))
             after = self._clock.after(time, chunk.clock_ms, has_events=True)
@@ -251,7 +254,14 @@ class FoldTester:
             self.duplicates += self._shard.is_duplicate(kept, chunk.clock_ms)
             emitted += self._emit(self._shard.fold(kept, chunk.clock_ms, silent_from_ms))
             self._clock.stored = after
+            if self._auto_quiet is not None:
+                self._auto_quiet.observe(event.group, event.timestamp_ms)
         return emitted
+
+    def _with_quiet_period(self, event: ScoredEvent) -> ScoredEvent:
+        if self._auto_quiet is None or not isinstance(event, DetailedEvent):
+            return event
+        return event._replace(shorter_ms=self._auto_quiet.shorter_ms)
 
     def _emit(self, sealed: Iterable[SealedGroup]) -> list[Record]:
         folded = [record for entry in sealed for record in render(entry, self._shape, self._fold.source, 0)]

@@ -9,11 +9,12 @@ from functools import partial
 from typing import NamedTuple
 
 from streams_app.errors import ConfigurationError
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.store.keys import shard_keys
 from streams_app.formatting import escaped, time_text
 from streams_app.kafka.patches.frames import ReceivingLoop
+from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Settings
 from streams_app.tuning.columns import CAPACITY, Columns, fold_to_read
 from streams_app.tuning.points import Curve, Recommendation

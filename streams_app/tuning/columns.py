@@ -23,9 +23,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.kept_events import size_of_event
+from streams_app.quiet_period import QuietPeriod
 from streams_app.tuning.name_sets import NameSets
 
 Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]

@@ -10,11 +10,11 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, get_args
 
 import click
 from pydantic import BaseModel
@@ -122,11 +122,32 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
     """
     docstrings = descriptions(model)
     for key, field in model.model_fields.items():
+        if timedelta in get_args(field.annotation):
+            yield f"`{prefix}{key}`", _default(field), docstrings[key]
         if inner := models_in(field.annotation):
-            yield from settings(inner[0], f"{prefix}{key}.<name>." if "tuple" in str(field.annotation) else f"{prefix}{key}.")
+            yield from _tables(inner, f"{prefix}{key}.<name>." if "tuple" in str(field.annotation) else f"{prefix}{key}.")
         elif not (prefix.endswith("<name>.") and key == "name"):
             name = prefix + key
             yield f"`{name}`", f'`"{DERIVED[name]}"`' if name in DERIVED else _default(field), docstrings[key]
+
+
+def _tables(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Return the settings of the tables that are possible in one place; each setting has one row.
+
+    What is different in a later table begins with the name of its first setting.
+    """
+    rows = {name: (default, what) for name, default, what in settings(models[0], prefix)}
+    for model in models[1:]:
+        option = f"With `{next(iter(model.model_fields))}`"
+        for name, default, what in settings(model, prefix):
+            if name not in rows:
+                rows[name] = default, what
+                continue
+            former, text = rows[name]
+            both = former if default == former else f"{former}; {option.lower()}: {default}"
+            rows[name] = both, f"{text} {option}: {what[0].lower()}{what[1:]}"
+    for name, (default, what) in rows.items():
+        yield name, default, what
 
 
 def setting_sections() -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.processor import Processors
-from streams_app.fold import MAX_AGGREGATED, Fold, QuietPeriod
+from streams_app.fold import MAX_AGGREGATED, Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core import chunks
@@ -21,6 +21,7 @@ from streams_app.folding.store.drop_request import DropRequest, dropped_groups
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.health.metrics import Metrics
+from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Settings
 from tests.simulation.kafka import Sender
 from tests.simulation.ledger import AGGREGATES, Ledger

@@ -10,9 +10,10 @@ from typing import Any
 from streams_app.delivery.clocks import FRESH_MS
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.producer import OutgoingRecord
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.drop_request import DroppedGroup
+from streams_app.quiet_period import QuietPeriod
 from tests.helpers.virtual_loop import LoopClock
 from tests.simulation.closing import Arrival, Emitted
 from tests.simulation.closing import faults as limit_faults

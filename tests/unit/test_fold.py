@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.formatting import milliseconds, parse_duration
+from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod
 
 REQUIRED: dict[str, Any] = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
 
@@ -340,6 +341,59 @@ def test_quiet_period_by_event_has_a_default_and_a_limit() -> None:
 
     assert (3_600_000, 60_000) == (declared.quiet_period_ms, declared.default_quiet_period_ms)
     assert "by wait, 1m by default, 1h at most" == str(rule)
+
+
+LIMITS = {"at_least": "10s", "at_most": "1h"}
+
+
+@pytest.mark.parametrize(
+    ("quiet_period", "fault"),
+    [
+        (LIMITS, "auto: Field required"),
+        ({"auto": "knee"}, "at_least: Field required; at_most: Field required"),
+        ({"auto": "kneee", **LIMITS}, 'auto: must be "knee" or {target_ratio = 0.95}, did you mean knee?'),
+        ({"auto": {}, **LIMITS}, 'auto: must be "knee" or {target_ratio = 0.95}'),
+        ({"auto": {"target": 0.9}, **LIMITS}, "did you mean target_ratio?"),
+        ({"auto": True, **LIMITS}, 'auto: must be "knee"'),
+        ({"auto": {"target_ratio": 1}, **LIMITS}, "auto: target_ratio must be a number above 0 and below 1, such as 0.95, not 1"),
+        ({"auto": {"target_ratio": 0.0}, **LIMITS}, "above 0 and below 1, such as 0.95, not 0.0"),
+        ({"auto": {"target_ratio": float("nan")}, **LIMITS}, "above 0 and below 1, such as 0.95, not nan"),
+        ({"auto": {"target_ratio": "95%"}, **LIMITS}, "above 0 and below 1, such as 0.95, not '95%'"),
+        ({"auto": {"max_latency": "20m"}, **LIMITS}, 'write auto = "knee", and limit the latency by at_most and max_hold'),
+        ({"auto": {"target_ratio": 0.9, "max_latency": "20m"}, **LIMITS}, "max_latency is no aim"),
+        ({"auto": "knee", "field": "wait", **LIMITS}, "auto and field exclude each other"),
+        ({"field": "wait", "default": "1m", **LIMITS}, "at_least: Extra inputs are not permitted"),
+        ({"auto": "knee", "at_least": "2h", "at_most": "1h"}, "quiet_period.at_least must not be longer than at_most"),
+        ({"auto": "knee", "at_least": "0s", "at_most": "1h"}, "quiet_period.at_least must be at least 1ms"),
+        ({"auto": "knee", "default": "9s", **LIMITS}, "quiet_period.default must be from at_least to at_most"),
+        ({"auto": "knee", "default": "2h", **LIMITS}, "quiet_period.default must be from at_least to at_most"),
+        ({"auto": "knee", "default": "soon", **LIMITS}, "default: 'soon' is not a duration"),
+        ({"auto": "knee", "at_least": "10s", "at_most": "7h"}, "quiet_period is longer than max_hold"),
+    ],
+)
+def test_quiet_period_that_sets_itself_needs_an_aim_and_limits(quiet_period: Any, fault: str) -> None:
+    assert fault in faults(quiet_period=quiet_period)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "at_most", "default_ms"),
+    [("10s", "1h", 180_000), ("10s", "10s", 10_000), ("7s", "7500ms", 7_000), ("1ms", "6h", 4_000), ("5ms", "7ms", 5)],
+)
+def test_quiet_period_that_sets_itself_begins_near_the_geometric_mean_of_its_limits(
+    at_least: str, at_most: str, default_ms: int
+) -> None:
+    declared = fold(quiet_period={"auto": "knee", "at_least": at_least, "at_most": at_most})
+
+    assert default_ms == declared.default_quiet_period_ms
+
+
+def test_quiet_period_that_sets_itself_is_declared_as_a_table_or_an_object() -> None:
+    rule = AutoQuietPeriod(auto={"target_ratio": 0.95}, at_least="10s", default="15m", at_most="1h")
+    declared = fold(quiet_period={"auto": {"target_ratio": 0.95}, "default": "15m", **LIMITS})
+
+    assert rule == declared.auto_quiet
+    assert (3_600_000, 900_000) == (declared.quiet_period_ms, declared.default_quiet_period_ms)
+    assert "sets itself by target_ratio 0.95, 10s at least, 15m at first, 1h at most" == str(rule)
 
 
 def test_name_may_not_end_with_a_newline() -> None:

@@ -19,7 +19,7 @@ from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.console.reading.tuning import TuningProgress, TuningResult
-from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
+from streams_app.fold import RECORD_KEY, Fold
 from streams_app.formatting import json_line, shown_key, span
 from streams_app.operations.group_facts import BoundState
 from streams_app.operations.group_text import closing_event_text
@@ -27,6 +27,7 @@ from streams_app.operations.groups import groups_in_redis, open_in_redis
 from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.newest_records import FoldPartition, fold_partitions
 from streams_app.operations.worker_pages import counted_windows
+from streams_app.quiet_period import QuietPeriod
 from streams_app.tuning.points import Curve
 
 ROWS: Final = 50

@@ -8,9 +8,10 @@ an event is its time by the clock of its shard, see :mod:`streams_app.folding.co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
@@ -90,7 +91,7 @@ class Bounds:
         contents["max_bytes"] *= fold.keeps_events
         return cls(
             fold.quiet_period_ms, fold.max_hold_ms, sessions=fold.backlog == "sessions", reads_details=fold.reads_details,
-            is_quiet_by_event=isinstance(fold.quiet_period, QuietPeriod), leading=fold.leading,
+            is_quiet_by_event=not isinstance(fold.quiet_period, timedelta), leading=fold.leading,
             aggregates=None if fold.aggregates is None else Aggregates.of(fold.aggregates),
             dedupes=fold.dedupe_by is not None, **contents,
         )  # fmt: skip

@@ -19,9 +19,10 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError
 from streams_app.exact_json import decode, encode
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
+from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Limits
 
 T = TypeVar("T")

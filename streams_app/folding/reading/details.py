@@ -17,9 +17,10 @@ from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.envelopes import COLUMNS, HEADER
 from streams_app.errors import BadEventError
 from streams_app.exact_json import encode
-from streams_app.fold import Fold, QuietPeriod
+from streams_app.fold import Fold
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.formatting import duration_text, milliseconds, parse_duration
+from streams_app.quiet_period import QuietPeriod
 from streams_app.unrepresentable import require_representable
 
 SHALLOW: Final = 200

@@ -19,7 +19,7 @@ from streams_app.codec import TEXT_TAG, member_of
 from streams_app.delivery.batch import SourceRecord
 from streams_app.errors import BadEventError
 from streams_app.exact_json import SHALLOW, SHALLOW_BYTES, is_depth_guarded, number_of
-from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
+from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.names import Cache, bit_of, mask_of, names_of_mask
@@ -27,6 +27,7 @@ from streams_app.folding.reading.details import JSON_SPACES
 from streams_app.folding.reading.details import SHALLOW as SHALLOW_KEPT
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.native import MASK_BYTES, NATIVE_ERROR, EventColumns, NativeCore, is_columnar
+from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Limits
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.quiet_period import comparison
 from benchmarks.quiet_period.__main__ import recorded_stream
-from benchmarks.quiet_period.auto_quiet import AutoQuiet
 from benchmarks.quiet_period.comparison import GOALS, Comparison, compare
 from benchmarks.quiet_period.shapes import BEGIN_MS, DAY_MS, HOUR_MS, JUMP_MS, SHAPES, SPAN_MS, VARIANTS, Stream, stream
+from streams_app.folding.core.auto_quiet import AutoQuiet
 from streams_app.tuning.points import Point
 
 

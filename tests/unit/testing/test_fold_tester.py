@@ -346,6 +346,24 @@ def test_function_determines_the_quiet_period_and_its_error_is_a_dead_letter() -
     assert ["user-error"] == [dead_letter.reason for dead_letter in kit.dead_letters]
 
 
+def test_quiet_period_that_sets_itself_shortens_where_groups_are_soon_complete() -> None:
+    kit = FoldTester(fold(quiet_period={"auto": "knee", "at_least": "2s", "default": "10m", "at_most": "1h"}))
+    kit.send(event("first", "x"))
+    for minute in range(30):
+        for at in range(20):
+            kit.send(event(f"{minute} {at % 10}", "x"))
+            kit.advance("1s")
+        kit.advance("40s")
+
+    assert 600 < closed_after_s(kit, "first") <= 602
+    assert 2 < closed_after_s(kit, "29 9") < 60
+
+
+def closed_after_s(kit: FoldTester, group: str) -> float:
+    (record,) = (one for one in kit.records if one.key == group.encode())
+    return (record.emitted_ms - record.value["fold"]["last_event_ms"]) / 1_000
+
+
 def test_first_event_of_a_quiet_group_makes_a_record_at_once_and_the_others_are_folded() -> None:
     kit = FoldTester(fold(leading=True))
     first = kit.send(event("a", "x"))

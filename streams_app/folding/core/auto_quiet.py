@@ -26,8 +26,9 @@ from zlib import crc32
 
 import msgspec
 
+from streams_app.fold import Fold
 from streams_app.folding.core.group_sample import ALL, LEFT_OF_FULL
-from streams_app.formatting import ROUND_MS
+from streams_app.formatting import ROUND_MS, milliseconds
 
 MAX_GROUPS: Final = 1_024
 """Maximum number of remembered groups. With their times they take 15 kB when stored, and 0.2 MB in the process."""
@@ -81,6 +82,14 @@ class AutoQuietGoal:
             raise ValueError("at_least must not be longer than default, nor default longer than at_most")
         if self.target_ratio is not None and not 0 < self.target_ratio < 1:
             raise ValueError("target_ratio must be between 0 and 1")
+
+    @classmethod
+    def of(cls, fold: Fold) -> AutoQuietGoal | None:
+        """Return the goal of a fold; None if its quiet period does not set itself."""
+        rule = fold.auto_quiet
+        if rule is None:
+            return None
+        return cls(milliseconds(rule.at_least), fold.quiet_period_ms, rule.default_ms, rule.target_ratio)
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
@@ -149,6 +158,11 @@ class AutoQuiet:
         """Return the quiet period that follows the last observed event."""
         return self.learned.quiet_ms
 
+    @property
+    def shorter_ms(self) -> int:
+        """Return by how many ms the quiet period is shorter than the longest one, as an event carries it."""
+        return self.goal.at_most_ms - self.learned.quiet_ms
+
     def observe(self, member: bytes, timestamp_ms: int) -> QuietChange | None:
         """Learn from the next event of the shard.
 
@@ -182,7 +196,7 @@ class AutoQuiet:
         """
         silences_ms = self.learned.silences_ms
         self.learned.silences_ms = [*silences_ms[-2:], silence_ms]
-        return sum(2 * one >= silence_ms for one in silences_ms) < 2  # of three
+        return sum(2 * one >= silence_ms for one in silences_ms) < 2  # noqa: PLR2004  # of three
 
     # ---- the sample
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.quiet_period.auto_quiet import FACTOR, MAX_GROUPS, AutoQuiet, AutoQuietGoal, LearnedGaps, QuietChange
+from streams_app.folding.core.auto_quiet import FACTOR, MAX_GROUPS, AutoQuiet, AutoQuietGoal, LearnedGaps, QuietChange
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 NOW_MS = 1_700_000_000_000
