@@ -28,11 +28,13 @@ class Shown:
         at_ms: Time of receipt, by the wall clock.
         page: Page of the browser.
         state: State of a view.
+        beat_ms: Time at which the hub sent the last beat before it; None: unknown.
     """
 
     at_ms: int
     page: str
     state: dict[str, Any]
+    beat_ms: int | None = None
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Client:
             if response.status != 200:
                 return
             self.connects += 1
-            name = ""
+            name, beat_ms = "", None
             while self.is_settled or loop.time() < until:
                 # The hub sends a heartbeat every second: silence means that the connection is dead. No wait_for: before
                 # Python 3.12 it may swallow the cancellation of the browser.
@@ -82,14 +84,16 @@ class Client:
                     return
                 if line.startswith(b"event: "):
                     name = line[7:].strip().decode()
+                elif line.startswith(b"data: ") and name == "beat":
+                    beat_ms = json.loads(line[6:])["now_ms"]
                 elif line.startswith(b"data: ") and name == "view":
-                    self._receive(json.loads(line[6:]))
+                    self._receive(json.loads(line[6:]), beat_ms)
                     if not self.is_settled and self.chance.random() < STALL_SHARE:
                         # It is unknown when the messages in the socket buffers were written, so the visit ends.
                         await asyncio.sleep(self.chance.uniform(*STALL_SECONDS))  # the browser does not read
                         return
 
-    def _receive(self, state: dict[str, Any]) -> None:
-        shown = Shown(int(time.time() * 1000), self.page, state)
+    def _receive(self, state: dict[str, Any], beat_ms: int | None) -> None:
+        shown = Shown(int(time.time() * 1000), self.page, state, beat_ms)
         self.shown.append(shown)
         self.latest[state["view"]] = shown

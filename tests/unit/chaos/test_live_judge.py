@@ -47,6 +47,14 @@ def test_state_that_was_never_valid_or_is_old_without_a_label_is_a_violation(at_
     assert why in wrong
 
 
+@pytest.mark.parametrize(("beat_ms", "is_wrong"), [(None, True), (T0 + OLDEST_MS + 1_000, True), (T0 + OLDEST_MS - 500, False)])
+def test_time_between_hub_and_browser_does_not_make_a_state_old(beat_ms: int | None, is_wrong: bool) -> None:
+    judge = judged()
+    judge.judge(Shown(T0 + OLDEST_MS + 1_000, "p", {"view": "supporters", "state": "ok", "count": 1}, beat_ms))
+
+    assert bool(judge.wrong) is is_wrong
+
+
 def test_old_state_with_a_label_is_accepted() -> None:
     judge = judged((T0 + OLDEST_MS + 500, {"state": "behind", "count": 1}))
 
