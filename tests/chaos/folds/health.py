@@ -27,9 +27,10 @@ SETTLED_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class Sample:
-    """The status of one worker at a time of the event loop's clock.
+    """The status of one worker.
 
     Attributes:
+        at: Time of the request by the event loop's clock: a busy machine may take seconds for the response.
         lag: Lag of its fold, over the whole consumer group.
         acknowledged: Number of events acknowledged to the load at the time of the request.
     """
@@ -117,12 +118,11 @@ class Health:
             await asyncio.sleep(SAMPLE_SECONDS)  # between two samples
 
     async def _ask(self, worker: WorkerProcess) -> None:
-        acknowledged = self.acknowledged()
+        at, acknowledged = asyncio.get_running_loop().time(), self.acknowledged()
         status, _ = await worker.get("/health/ready")
         _, page = await worker.get("/metrics")
         lag = _lag(page)
         if status and lag is not None:
-            at = asyncio.get_running_loop().time()
             self.samples.append(Sample(at, worker.pid, status == 200, lag, acknowledged))
 
 
