@@ -73,7 +73,7 @@ async def test_application_continues_by_itself_after_a_replica_is_promoted(site:
             else:
                 group.promote_one()
             await app.send(20)
-            promoted = group.wait_promoted(former)
+            group.wait_promoted(former)
             if how == "frozen":
                 group.thaw(former)
             if how != "killed":
@@ -84,12 +84,13 @@ async def test_application_continues_by_itself_after_a_replica_is_promoted(site:
             await page.until("seen", count=app.sent, state="ok")
             await page.until("here", count=1, state="ok")
             checked = await app.run("check")
+            primary = group.wait_promoted(former)  # on a busy machine, another one may have been promoted since
             code = await worker.terminate()
             log = worker.log()
 
     assert {1} == set(app.calls()[GUARANTEES[-1]].values())
     assert (0, 0) == (code, checked.code), checked.text
-    assert f"Sentinel names {LOOPBACK}:{promoted} as the primary of '{SERVICE}'" in checked.text, checked.text
+    assert f"Sentinel names {LOOPBACK}:{primary} as the primary of '{SERVICE}'" in checked.text, checked.text
     assert [] == unhelpful_lines(log)
 
 
