@@ -44,6 +44,24 @@ class StreamsAppError(Exception):
 
     exit_code = 70
 
+    @property
+    def may_have_values(self) -> bool:
+        """Whether the message may contain values of events or rows, which only the log may have."""
+        return False
+
+
+MAX_PUBLIC_TEXT: Final = 400
+
+
+def public_text(error: BaseException) -> str:
+    """Return the reason of an error without values of events or rows, for readers who may not see data; at most one line.
+
+    Only messages of this project are known to contain none. Of any other error, the class is returned.
+    """
+    if isinstance(error, StreamsAppError) and not error.may_have_values and (text := " ".join(str(error).split())):
+        return text if len(text) <= MAX_PUBLIC_TEXT else f"{text[:MAX_PUBLIC_TEXT]}…"
+    return f"{type(error.__cause__ or error).__name__}; the log of the worker has its text, which may contain values"
+
 
 class ConfigurationError(StreamsAppError):
     """Settings, topics, rights or arguments of a command are wrong; ``faults`` has a sentence about each fault."""

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 
 from streams_app.backoff import Backoff
 from streams_app.clock import Clock, SystemClock
-from streams_app.errors import ConfigurationError
+from streams_app.errors import ConfigurationError, public_text
+from streams_app.formatting import time_text
 from streams_app.reported_backoff import REPORT_EVERY_MS
 from streams_app.retries import retried
 
@@ -41,7 +42,9 @@ class OutageReporter:
         self._on_change = on_change
         self._clock = clock or SystemClock()
         self._fault: str | None = None
+        self._public_fault = ""
         self._began_ms = 0
+        self._since_ms = 0
         self._logged_ms = 0
         self._is_for_operator = False
         self._waiting: dict[Hashable, Backoff] = {}
@@ -50,6 +53,18 @@ class OutageReporter:
     def fault(self) -> str | None:
         """The last reported error; None if the dependency works."""
         return self._fault
+
+    @property
+    def what(self) -> str:
+        """Name of the dependency, such as ``read store dashboard``."""
+        return self._what
+
+    @property
+    def remark(self) -> str | None:
+        """Since when the dependency does not work, and why, without values of events or rows; None if it works."""
+        if self._fault is None:
+            return None
+        return f"{self._what} does not work since {time_text(self._since_ms)}: {self._public_fault}"
 
     @property
     def waits_for_operator(self) -> bool:
@@ -66,7 +81,8 @@ class OutageReporter:
         fault = str(error) or repr(error)
         self._is_for_operator = isinstance(error, ConfigurationError)
         if self._fault is None:
-            self._began_ms = self._clock.monotonic_ms()
+            self._began_ms, self._since_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        self._public_fault = public_text(error)
         if fault != self._fault:
             logger.warning("%s does not work, waiting for it error=%s", self._what, fault)
             self._fault, self._logged_ms = fault, self._clock.monotonic_ms()

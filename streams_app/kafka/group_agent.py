@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from streams_app.delivery.batch import TP
@@ -18,6 +18,7 @@ from streams_app.delivery.processor import Processors
 from streams_app.delivery.tasks import cancel_all
 from streams_app.errors import text_of
 from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
 from streams_app.kafka.group_member import GroupMember
 from streams_app.settings import Settings
@@ -44,6 +45,8 @@ class GroupAgent:
         config: OwnershipConfig,
         update_gauges: Callable[[UnreadRanges | None], None],
         *,
+        status: Status | None = None,
+        outages: Collection[OutageReporter] = (),
         on_end: Callable[[], Awaitable[None]] | None = None,
         update_seconds: float = UPDATE_SECONDS,
     ) -> None:
@@ -52,12 +55,17 @@ class GroupAgent:
         Args:
             what: Kind of the component in logs, such as ``live view``.
             update_gauges: Called every ``update_seconds``; None: the broker does not answer.
+            status: Status of the worker, whose remarks have the present outages of the component and of its Kafka client; None: the
+                component reports them itself.
+            outages: Those of the component, without its Kafka client.
             on_end: Called after the member has left the group.
         """
         self.member = member
         self.ownership = Ownership(member, processors, config)
         self._what = what
         self._update_gauges = update_gauges
+        self._status = status
+        self._outages = outages
         self._on_end = on_end
         self._update_seconds = update_seconds
 
@@ -75,6 +83,9 @@ class GroupAgent:
         last_error = ""
         while True:
             unread_ranges = await self._unread_ranges()
+            if self._status is not None:
+                for outage in (*self._outages, self.member.outage):
+                    self._status.remark(f"outage:{outage.what}", outage.remark)
             try:
                 self._update_gauges(unread_ranges)
             except Exception as error:

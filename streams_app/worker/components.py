@@ -122,7 +122,7 @@ class Components:
 
     def _create_runs(self) -> None:
         for store in self.selection.stores:
-            agent = read_store_agent(self.settings, store, self.metrics, self.clock)
+            agent = read_store_agent(self.settings, store, self.metrics, self.clock, self.status)
             self.watchdog.watch_transactions(store.group, agent.ownership)
             self._runs[store.group] = agent.run
         if self._has_subscribers():

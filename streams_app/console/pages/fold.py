@@ -11,8 +11,9 @@ import msgspec
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, ratio, ratio_points, window_of
-from streams_app.console.pages.overview import fold_state, problems_of
+from streams_app.console.pages.overview import fold_state
 from streams_app.console.pages.paths import fold_path
+from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked

@@ -12,8 +12,9 @@ import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
-from streams_app.console.pages.overview import by_lag, most, problems_of
+from streams_app.console.pages.overview import by_lag, most
 from streams_app.console.pages.paths import journal_path
+from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import Kind, summary_of, topic_path, value_text
 from streams_app.console.reading.asking import Asked, PageError

@@ -11,8 +11,9 @@ import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
-from streams_app.console.pages.overview import problems_of, total, view_state
+from streams_app.console.pages.overview import total, view_state
 from streams_app.console.pages.paths import view_path
+from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import MOST_CHARACTERS, topic_path, value_text
 from streams_app.console.reading.asking import Asked

@@ -9,18 +9,18 @@ import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
-from streams_app.console.pages.paths import OF_ALERTS, fold_path, journal_path, store_path, subscriber_path, view_path
+from streams_app.console.pages.paths import fold_path, journal_path, store_path, subscriber_path, view_path
+from streams_app.console.pages.problems import problems_of, sentence_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
-from streams_app.console.reading.alerts import Alert, Facts, alerts_of
+from streams_app.console.pages.workers import WorkerRow, row_of
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.fold import Fold
 from streams_app.formatting import compact_size, counted, span
-from streams_app.requirements.components import components_of, dead_letter_topics
+from streams_app.requirements.components import components_of
 
-ABOUT_DEAD_LETTERS: Final = ("DeadLetters", "ReadStoreDeadLetters", "SubscriberErrors")
 MOST_PROBLEMS: Final = 50
 
 
@@ -53,20 +53,6 @@ class Branch(msgspec.Struct, frozen=True):
     branches: list[Branch] = []
     rate: float | None = None
     unit: str = ""
-
-
-class WorkerRow(msgspec.Struct, frozen=True):
-    """A worker in the list of the overview."""
-
-    url: str
-    state: State
-    word: str
-    version: str
-    started_ms: int | None
-    memory_bytes: float | None
-    cpu_share: float | None
-    fault: str
-    since_ms: int
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -121,85 +107,6 @@ def overview_of(
         problems[:MOST_PROBLEMS], max(0, len(problems) - MOST_PROBLEMS), numbers, picture.roots(),
         [row_of(worker, now_ms) for worker in workers], list(missing), history.since_ms(now_ms), now_ms, history.left_out,
     )  # fmt: skip
-
-
-# Problems
-
-
-def link_of(alert: Alert, declarations: Declarations) -> str:
-    """Return the path of the page that shows more of an alert; empty if there is none."""
-    if alert.rule in ABOUT_DEAD_LETTERS:
-        topic = dead_letter_topics(declarations.workload).get((alert.kind, alert.about))
-        return "" if topic is None else topic_path(topic)
-    if path := OF_ALERTS.get(alert.kind):
-        return path(alert.about)
-    names = {fold.name for fold in declarations.settings.folds}
-    return fold_path(alert.about) if alert.kind in ("fold", "name", "reader") and alert.about in names else ""
-
-
-def problems_of(
-    declarations: Declarations, workers: Sequence[WorkerState], history: History, now_ms: int
-) -> Iterator[Problem]:  # fmt: skip
-    """Yield why not all is well: workers that do not answer or are not ready, their remarks, and alerts that hold."""
-    answering = [worker for worker in workers if not worker.fault]
-    if workers and not answering:
-        what = "No worker answers: nothing is folded" if declarations.settings.folds else "No worker answers"
-        yield Problem("critical", what, "/workers", "NoWorker")
-    elif not workers:
-        yield Problem("critical", "No worker is named: http.port is 0, so console.workers must say where workers are", "")
-    for worker in workers:
-        if worker.fault:
-            yield Problem("critical", f"The worker at {worker.url} {worker.fault}", "/workers", "WorkerDown")
-        elif not worker.health.is_ready:
-            reasons = worker.health.reasons or (worker.health.fault or "it does not say why",)
-            yield from (Problem("critical", f"The worker at {worker.url} is not ready: {why}", "/workers", "WorkerNotReady")
-                        for why in reasons)  # fmt: skip
-    for remark in dict.fromkeys(remark for worker in answering for remark in worker.health.remarks):
-        yield Problem("warning", _sentence(remark), link_of_remark(remark, declarations))
-    yield from _away(answering)
-    for alert in alerts_of(Facts(history, [worker.samples for worker in answering], now_ms)):
-        yield Problem(alert.severity, alert.text, link_of(alert, declarations), alert.rule)
-
-
-def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:
-    for worker in workers:
-        away = [component for component, is_up in worker.samples.by("up", "component").items() if not is_up]
-        for component in away:
-            name, store = {"kafka": "Kafka", "redis": "Redis"}.get(component, ""), component.removeprefix("read_store.")
-            if not name:
-                text = f"The read store {store} does not answer the worker at {worker.url}, whose log has the reason"
-                yield Problem("critical", text, store_path(store), "ReadStoreAway")
-            elif not any(reason.startswith(name) for reason in worker.health.reasons):  # which say the same, and since when
-                yield Problem("critical", f"{name} does not answer the worker at {worker.url}", "/workers")
-        for cause, is_refusing in worker.samples.by("redis_refuses_writes", "cause").items():
-            if is_refusing:
-                yield Problem("critical", f"Redis answers and refuses writes: {cause}", "/workers", "RedisRefusesWrites")
-
-
-def link_of_remark(remark: str, declarations: Declarations) -> str:
-    """Return the page of the subscriber with which a remark begins; otherwise that of the workers."""
-    word, _, rest = remark.partition(" ")
-    name = rest.partition(" ")[0].rstrip(":")
-    declared = {one.subscriber.name for one in declarations.workload.subscriptions}
-    return subscriber_path(name) if word == "subscriber" and name in declared else "/workers"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def sentence_of(problems: Sequence[Problem], workers: Sequence[WorkerState]) -> str:
-    """Return the sentence at the top of the page."""
-    if not problems:
-        return "All is well."
-    critical = sum(problem.severity == "critical" for problem in problems)
-    if not critical:
-        return f"All runs, with {counted(len(problems), 'remark')}."
-    if workers and all(worker.fault for worker in workers):
-        return "No worker answers."
-    rest = len(problems) - critical
-    more = f" and {counted(rest, 'remark')}" if rest else ""
-    return f"{counted(critical, 'problem')}{more}."
 
 
 # Figures
@@ -263,33 +170,6 @@ def summary_of(workers: Sequence[WorkerState], numbers: Sequence[Figure], folds:
 def per_second(value: float) -> str:
     """Format a rate within a sentence."""
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"  # noqa: PLR2004  # one digit after the point below
-
-
-# Workers
-
-
-def row_of(worker: WorkerState, now_ms: int) -> WorkerRow:
-    """Return the row of a worker in the list."""
-    samples = worker.samples
-    if worker.fault:
-        return WorkerRow(worker.url, "trouble", "away", "", None, None, None, f"it {worker.fault}", worker.since_ms)
-    is_ready, remarks = worker.health.is_ready, worker.health.remarks
-    word = "not ready" if not is_ready else "ready, with a remark" if remarks else "ready"
-    state: State = "trouble" if not is_ready else "attention" if remarks else "ok"
-    fault = "; ".join((*worker.health.reasons, *remarks))
-    started = samples.total("process_start_time_seconds")
-    return WorkerRow(
-        worker.url, state, word, samples.label("build_info", "version"), None if started is None else int(started * 1_000),
-        samples.total("process_resident_memory_bytes"), _cpu(samples, started, now_ms), fault,
-        worker.since_ms,
-    )  # fmt: skip
-
-
-def _cpu(samples: Samples, started: float | None, now_ms: int) -> float | None:
-    used = samples.total("process_cpu_seconds_total")
-    if used is None or started is None or now_ms / 1_000 <= started:
-        return None
-    return used / (now_ms / 1_000 - started)
 
 
 # The picture

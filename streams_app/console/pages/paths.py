@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote
 
+WORKERS_PATH: Final = "/workers"
+
 
 def fold_path(name: str) -> str:
     """Return the path of the page of a fold."""

@@ -11,8 +11,9 @@ import msgspec
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
-from streams_app.console.pages.overview import problems_of, store_state
+from streams_app.console.pages.overview import store_state
 from streams_app.console.pages.paths import fold_path, store_path
+from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import MOST_CHARACTERS, topic_path
 from streams_app.console.reading.asking import Asked

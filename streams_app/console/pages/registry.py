@@ -23,6 +23,7 @@ from streams_app.console.pages import (
     topic,
     workers,
 )
+from streams_app.console.pages.paths import WORKERS_PATH
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
 
@@ -123,7 +124,7 @@ PAGES: Final = (
         (Parameter("partition", "its partition"), Parameter("offset", "its offset")), is_live=False,
     ),
     ConsolePage(
-        workers.WORKERS_PATH, "/workers.json", "Workers", "How each worker is and since when, what it works on, and its last hour.",
+        WORKERS_PATH, "/workers.json", "Workers", "How each worker is and since when, what it works on, and its last hour.",
         workers.html, workers.WorkersPage, workers.collect,
     ),
     ConsolePage(

@@ -15,11 +15,10 @@ from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import record_path
 from streams_app.console.pages.journal import key_link
 from streams_app.console.pages.live import page_link
-from streams_app.console.pages.paths import fold_path, journal_path, store_path, subscriber_path, view_path
+from streams_app.console.pages.paths import WORKERS_PATH, fold_path, journal_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path
-from streams_app.console.pages.workers import WORKERS_PATH
 from streams_app.console.reading.asking import Asked, OtherPage
 from streams_app.console.reading.sources import Missing, Sources
 from streams_app.errors import ConfigurationError

@@ -9,7 +9,8 @@ import msgspec
 
 from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, window_of
-from streams_app.console.pages.overview import problems_of, row_of
+from streams_app.console.pages.paths import WORKERS_PATH
+from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.history import History
@@ -17,7 +18,6 @@ from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.folding.store.replies import CAUSES
 
-WORKERS_PATH: Final = "/workers"
 MOST_CHARTS: Final = 12
 """Maximum number of workers whose charts are shown."""
 
@@ -84,6 +84,20 @@ class AssignedPartitions(msgspec.Struct, frozen=True):
     times: int
 
 
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker in the list of the overview."""
+
+    url: str
+    state: State
+    word: str
+    version: str
+    started_ms: int | None
+    memory_bytes: float | None
+    cpu_share: float | None
+    fault: str
+    since_ms: int
+
+
 class WorkerPart(msgspec.Struct, frozen=True):
     """A worker.
 
@@ -135,9 +149,33 @@ async def collect(sources: Sources, declarations: Declarations, _: Asked) -> Wor
     problems = [
         one
         for one in problems_of(declarations, states, sources.history, now_ms)
-        if one.link == "/workers" or one.alert == "NoWorker"
+        if one.link == WORKERS_PATH or one.alert == "NoWorker"
     ]
     return page_of(states, sources.history, now_ms, problems, missing)
+
+
+def row_of(worker: WorkerState, now_ms: int) -> WorkerRow:
+    """Return the row of a worker in the list."""
+    samples = worker.samples
+    if worker.fault:
+        return WorkerRow(worker.url, "trouble", "away", "", None, None, None, f"it {worker.fault}", worker.since_ms)
+    is_ready, remarks = worker.health.is_ready, worker.health.remarks
+    word = "not ready" if not is_ready else "ready, with a remark" if remarks else "ready"
+    state: State = "trouble" if not is_ready else "attention" if remarks else "ok"
+    fault = "; ".join((*worker.health.reasons, *remarks))
+    started = samples.total("process_start_time_seconds")
+    return WorkerRow(
+        worker.url, state, word, samples.label("build_info", "version"), None if started is None else int(started * 1_000),
+        samples.total("process_resident_memory_bytes"), _cpu(samples, started, now_ms), fault,
+        worker.since_ms,
+    )  # fmt: skip
+
+
+def _cpu(samples: Samples, started: float | None, now_ms: int) -> float | None:
+    used = samples.total("process_cpu_seconds_total")
+    if used is None or started is None or now_ms / 1_000 <= started:
+        return None
+    return used / (now_ms / 1_000 - started)
 
 
 def page_of(

@@ -55,6 +55,7 @@ def journal_agents(
             scripts,
             clock,
             metrics,
+            status,
             keeper_context,
             throttle,
             None if journal.format == "json" else schemas,
@@ -70,11 +71,12 @@ def _journal_agent(
     scripts: JournalScripts,
     clock: TrustedClock,
     metrics: Metrics,
+    status: Status,
     keeper_context: KeeperContext,
     throttle: FilingThrottle,
     schemas: PatientRegistry | None,
 ) -> GroupAgent:
-    counts = JournalMetrics(journal.name, metrics)
+    counts, outages = JournalMetrics(journal.name, metrics), OutageReporter(f"journal {journal.name}")
     keeper_context = replace(
         keeper_context,
         on_dropped=counts.on_dropped,
@@ -84,7 +86,7 @@ def _journal_agent(
     processors = JournalProcessors(
         JournalContext(
             settings.app_id, journal, settings.limits, redis, scripts, clock, keeper_context, throttle,
-            OutageReporter(f"journal {journal.name}"), counts.on_filed,
+            outages, counts.on_filed,
             metrics.journal_gap_offsets.labels(journal=journal.name).inc, schemas,
         )
     )  # fmt: skip
@@ -95,7 +97,8 @@ def _journal_agent(
             metrics.journal_lag_records.labels(journal=journal.name).set(lag_of(unread_ranges))
 
     member = GroupMember(settings, journal.group, processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
-    return GroupAgent("journal", member, processors, config_of(settings, journal.group, clock, metrics, member.fail), update_gauges)
+    config = config_of(settings, journal.group, clock, metrics, member.fail)
+    return GroupAgent("journal", member, processors, config, update_gauges, status=status, outages=[outages])
 
 
 class JournalMetrics:

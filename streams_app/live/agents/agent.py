@@ -44,7 +44,8 @@ def view_agents(
     scripts = LiveScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
     schemas = patient_registry(settings, [view.format for view in views], clock, status, "live views")
     return [
-        _view_agent(settings, view, scripts, producer, clock, metrics, None if view.format == "json" else schemas) for view in views
+        _view_agent(settings, view, scripts, producer, clock, metrics, status, None if view.format == "json" else schemas)
+        for view in views
     ]
 
 
@@ -55,6 +56,7 @@ def _view_agent(
     producer: Producer,
     clock: TrustedClock,
     metrics: Metrics,
+    status: Status,
     schemas: PatientRegistry | None,
 ) -> GroupAgent:
     component = RejectingComponent("view", view.name, settings.app_id, view.dead_letters)
@@ -79,7 +81,8 @@ def _view_agent(
             metrics.live_lag_records.labels(view=view.name).set(lag_of(unread_ranges))
 
     member = GroupMember(settings, view.group, processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
-    return GroupAgent("live view", member, processors, config_of(settings, view.group, clock, metrics, member.fail), update_gauges)
+    config = config_of(settings, view.group, clock, metrics, member.fail)
+    return GroupAgent("live view", member, processors, config, update_gauges, status=status, outages=[outages])
 
 
 class ViewMetrics:

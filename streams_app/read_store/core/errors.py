@@ -30,3 +30,7 @@ class SourceFailedError(TryAgainError):
         super().__init__(text)
         self.why = why
         self.is_data_error = is_data_error
+
+    @property
+    def may_have_values(self) -> bool:
+        return True  # it is the text of a database or of a user's function, or names a group

@@ -15,6 +15,7 @@ from streams_app.delivery.clocks import TrustedClock
 from streams_app.errors import ConfigurationError
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
 from streams_app.health.unread import Unread, unread_since
 from streams_app.kafka.group_agent import GroupAgent, UnreadRanges, config_of, lag_of
 from streams_app.kafka.group_member import GroupMember
@@ -31,8 +32,10 @@ PROBE_SECONDS: Final = 5.0
 """A server that does not answer within this time counts as unavailable."""
 
 
-def read_store_agent(settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> GroupAgent:
-    """Create the agent of a read store, without connecting."""
+def read_store_agent(
+    settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock, status: Status | None = None
+) -> GroupAgent:
+    """Create the agent of a read store, without connecting; its outages become remarks of ``status``."""
     sync = StoreSync(settings, store, metrics, clock)
     outages = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
     sync_once, tracing = None, tracing_of(settings)
@@ -42,7 +45,7 @@ def read_store_agent(settings: Settings, store: ReadStoreSettings, metrics: Metr
     member = GroupMember(settings, store.group, processors.topics)
     config = config_of(settings, store.group, TrustedClock(clock), metrics, member.fail)
     gauges = ReadStoreGauges(store.name, metrics, clock, processors)
-    return GroupAgent("read store", member, processors, config, gauges.update, on_end=sync.close)
+    return GroupAgent("read store", member, processors, config, gauges.update, status=status, outages=[outages], on_end=sync.close)
 
 
 class ReadStoreGauges:

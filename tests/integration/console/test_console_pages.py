@@ -14,7 +14,7 @@ from yarl import URL
 
 from streams_app.checking.facts import declarations_of
 from streams_app.console import server
-from streams_app.console.pages.overview import link_of_remark
+from streams_app.console.pages.problems import link_of_remark
 from streams_app.console.pages.registry import PAGES
 from streams_app.embedded.ports import free_port
 from streams_app.folding.core.event import FoldEvent

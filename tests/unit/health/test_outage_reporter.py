@@ -8,6 +8,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.outage_reporter import OutageReporter
+from streams_app.read_store.core.errors import SourceFailedError
 from tests.helpers.manual_clock import ManualClock
 
 
@@ -18,6 +19,29 @@ def test_outage_callback_receives_failure_and_success() -> None:
     outages.succeeded()
 
     assert [False, True] == changes
+
+
+def test_remark_says_since_when_and_why_without_what_only_the_log_may_have() -> None:
+    clock = ManualClock(1_795_000_000_000)
+    outages = OutageReporter("read store dash", clock=clock)
+    remarks = [outages.remark]
+    for error in (
+        TryAgainError("postgresql://shop@db:\n  no answer in time"),
+        SourceFailedError("current raised KeyError: 'anna@example.com'", "", is_data_error=True),
+        ValueError("anna@example.com"),
+        TryAgainError("x" * 10_000),
+    ):
+        outages.failed(error)
+        remarks.append(outages.remark)
+        clock.advance_ms(60_000)
+    outages.succeeded()
+    since = "read store dash does not work since 2026-11-18 11:06:40Z: "
+    hidden = "; the log of the worker has its text, which may contain values"
+
+    assert [
+        None, f"{since}postgresql://shop@db: no answer in time", f"{since}SourceFailedError{hidden}", f"{since}ValueError{hidden}",
+        f"{since}{'x' * 400}…", None,
+    ] == [*remarks, outages.remark]  # fmt: skip
 
 
 def test_operator_is_awaited_while_a_fault_cannot_heal_by_itself() -> None:

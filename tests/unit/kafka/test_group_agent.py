@@ -11,7 +11,10 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.processor import Processors
+from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
 from streams_app.kafka.group_agent import GroupAgent, UnreadRanges, config_of, lag_of
 from streams_app.settings import Settings
 
@@ -26,6 +29,7 @@ class Membership:
     def __init__(self, *answers: UnreadRanges | Exception) -> None:
         self._answers = list(answers)
         self._has_ended = asyncio.Event()
+        self.outage = OutageReporter("consumer of group a.journal.accounts")
         self.has_left = False
 
     def assignment(self) -> set[TP]:
@@ -70,6 +74,24 @@ async def test_gauges_that_fail_are_logged_once_and_updated_again(caplog: pytest
 
     assert 3 == len(updates)
     assert ["gauges of a journal failed, trying again group=journal.accounts"] == caplog.messages
+
+
+async def test_outages_of_a_component_and_of_its_client_are_remarks_until_they_end() -> None:
+    status, member, store = Status(), Membership({}, {}, {}), OutageReporter("read store dash")
+    store.failed(TryAgainError("locked"))
+    found: list[list[str]] = []
+
+    def update(unread_ranges: UnreadRanges | None) -> None:
+        found.append([text.partition(" since ")[0] for text in status.remarks()])
+        store.succeeded()
+        if len(found) == 1:
+            member.outage.failed(TryAgainError("denied"))
+        else:
+            member.outage.succeeded()
+
+    await agent_of(member, update, status=status, outages=[store]).run(asyncio.Event())
+
+    assert [["read store dash does not work"], ["consumer of group a.journal.accounts does not work"], []] == found
 
 
 async def test_component_ends_after_its_member_has_left_the_group() -> None:

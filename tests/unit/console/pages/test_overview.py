@@ -106,6 +106,24 @@ def test_server_that_is_away_is_said_once_and_a_read_store_leads_to_its_page() -
     ] == [(one.text, one.link) for one in page([worker(values=values, health=health)]).problems]
 
 
+def test_reason_of_a_read_store_that_is_away_is_said_once_with_its_worker() -> None:
+    why = "read store dash does not work since 2026-11-18 10:13:20Z: sqlite:///x: locked"
+    health = Readiness(is_ready=True, remarks=(why, "journal kept does not work since noon: x", "consumer of group g: x"))
+    values: Values = {("up", "component", "read_store.dash"): 0.0}
+    both = [worker(values=values, health=health), worker("http://v:8080", values=values)]
+
+    assert [
+        ("critical", f"R{why[1:]} (the worker at http://w:8080)", "/read-stores/dash"),
+        (
+            "critical",
+            "The read store dash does not answer the worker at http://v:8080, whose log has the reason",
+            "/read-stores/dash",
+        ),
+        ("warning", "Journal kept does not work since noon: x", "/journals/kept"),
+        ("warning", "Consumer of group g: x", "/workers"),
+    ] == [(one.severity, one.text, one.link) for one in page(both).problems]
+
+
 def test_summary_says_how_many_of_the_workers_answer() -> None:
     summaries = [page([worker("a"), worker("b", fault=fault)]).summary for fault in ("", "does not answer within 3 s")]
 
