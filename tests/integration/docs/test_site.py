@@ -45,6 +45,15 @@ ANSWERS = {
     "erase user data": "how-to/erase-a-persons-data",
     "change the window of a running fold": "#can-i-change-the-window",
     "why is my group still open?": "#why-is-my-group-still-open",
+    "replay dead letters": "how-to/replay-after-a-fix",
+    "kafka rebalance lost events": "#what-happens-on-kill--9",
+    "change window of running job": "#can-i-change-the-window",
+    "upgrade version": "how-to/upgrade",
+    "metrics prometheus alert": "reference/alerts",
+    "two workers same key": "#can-two-workers-fold-the-same-key",
+    "retry failed webhook": "#how-do-i-retry-a-failed-call",
+    "backfill old events": "#how-do-i-backfill",
+    "consumer lag growing": "#why-is-consumer-lag-growing",
     "does it work with elasticsearch": "reference/read-stores",
 }
 """What a reader types into the search → the page that is among the first three results."""
