@@ -117,6 +117,9 @@ def command(
 
     If events decide the quiet period, X stands for the default, up to at_most. Events with their own quiet period keep it.
 
+    If the quiet period sets itself, a row shows what it gives if it has learned nothing before, beside the fixed candidates. --live
+    shows only the fixed ones.
+
     There is no recommendation if a tenth of the events is rejected, older than an earlier event or in the future, or if times look
     like dates or day numbers. The output then shows the reason, and the exit code is 1.
     """  # noqa: D301  # \b is for click: keep these lines as they are
@@ -140,7 +143,8 @@ def command(
         advice = None if doubt else {"quiet_ms": recommended.quiet_ms, "why": recommended.why}
         click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))
     else:
-        show(curve, recommended, of.default_quiet_period_ms, is_default=isinstance(of.quiet_period, QuietPeriod) and not live)
+        configured_ms = of.default_quiet_period_ms if of.auto_quiet is None else 0  # no candidate
+        show(curve, recommended, configured_ms, is_default=isinstance(of.quiet_period, QuietPeriod) and not live)
     return 1 if doubt else 0
 
 

@@ -86,6 +86,8 @@ def _not_considered(fold: Fold) -> list[str]:
     ]
     if isinstance(fold.quiet_period, QuietPeriod):
         remarks.append("computed as if X were the quiet period after every event: workers do not count which events decide it")
+    if fold.auto_quiet is not None:
+        remarks.append("what a quiet period that sets itself gives is not known live: read the topic, without --live")
     if fold.leading:
         remarks.append("with leading = true, each record of several events is two records: an early one, and one of the rest")
     return remarks

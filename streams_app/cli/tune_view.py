@@ -15,7 +15,7 @@ from streams_app.cli.progress import ReportProgress, show_progress
 from streams_app.clock import Clock
 from streams_app.formatting import counted, duration_text, escaped, percentage, span, time_text
 from streams_app.tuning.plot import Signs, plot
-from streams_app.tuning.points import Curve, Recommendation
+from streams_app.tuning.points import AutoPoint, Curve, Recommendation
 from streams_app.tuning.read_counts import ReadCounts
 from streams_app.tuning.table import table
 
@@ -48,7 +48,8 @@ def show(
         console.print(Text("no recommendation", style="bold yellow"))
     else:
         name = "quiet_period.default" if is_default else "quiet_period"
-        console.print(Text.assemble(("recommended: ", "bold"), (f'{name} = "{duration_text(recommended.quiet_ms)}"', "bold green")))
+        recommends = "recommended: " if curve.auto is None else "recommended if it were fixed: "
+        console.print(Text.assemble((recommends, "bold"), (f'{name} = "{duration_text(recommended.quiet_ms)}"', "bold green")))
     why = textwrap.fill(recommended.why, min(console.width, WHY_WIDTH), initial_indent="  ", subsequent_indent="  ")
     console.print(Text(why), soft_wrap=True)
 
@@ -79,9 +80,11 @@ def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs:
     legend = [f"{signs.recommended} recommended"] if recommended_ms is not None else []
     if configured_ms == recommended_ms:
         legend = [f"{legend[0]}, and configured now"]
-    elif any(point.quiet_ms == configured_ms for point in curve.points):
+    elif curve.auto is not None or any(point.quiet_ms == configured_ms for point in curve.points):
         legend.append(f"{signs.configured} configured now")
     lines = ["   ".join(legend)] if legend else []
+    if curve.auto is not None:
+        lines.append(_about_auto(curve.auto))
     if any(point.latency_p50_ms is not None for point in curve.points):
         lines.append("P50, P95, P99: so many of 100 events are in a record within this time")
     if any(point.redis_bytes is not None for point in curve.points):
@@ -94,6 +97,15 @@ def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs:
             f"{curve.sample.events:,} events; standard error of the ratio {curve.sample.ratio_error:.2%}"
         )
     return "\n".join(lines)
+
+
+def _about_auto(auto: AutoPoint) -> str:
+    begin_ms, ends = auto.point.quiet_ms, sorted(auto.last_ms.values()) or [auto.point.quiet_ms]
+    until = duration_text(ends[0]) if ends[0] == ends[-1] else f"{duration_text(ends[0])} to {duration_text(ends[-1])}"
+    return (
+        f"auto: the quiet period sets itself; it begins with {duration_text(begin_ms)}, changes {counted(auto.changes, 'time')}, "
+        f"and is {until} at the end"
+    )
 
 
 LEAST_MS: Final = 200

@@ -254,8 +254,8 @@ class FoldTester:
             self.duplicates += self._shard.is_duplicate(kept, chunk.clock_ms)
             emitted += self._emit(self._shard.fold(kept, chunk.clock_ms, silent_from_ms))
             self._clock.stored = after
-            if self._auto_quiet is not None:
-                self._auto_quiet.observe(event.group, event.timestamp_ms)
+            if self._auto_quiet is not None and event.timestamp_ms >= 0:
+                self._auto_quiet.observe(event.group, min(event.timestamp_ms, self.now_ms))
         return emitted
 
     def _with_quiet_period(self, event: ScoredEvent) -> ScoredEvent:

@@ -16,6 +16,7 @@ from streams_app.formatting import escaped, time_text
 from streams_app.kafka.patches.frames import ReceivingLoop
 from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Settings
+from streams_app.tuning.auto_replay import AutoReplay
 from streams_app.tuning.columns import CAPACITY, Columns, fold_to_read
 from streams_app.tuning.points import Curve, Recommendation
 from streams_app.tuning.read_counts import ReadCounts
@@ -45,6 +46,7 @@ def columns_for(fold: Fold, now_ms: int, capacity: int = CAPACITY) -> Columns:
     return Columns(
         now_ms=now_ms, max_changed=fold.max_changed, reads_details=fold.reads_details, keeps_events=fold.keeps_events,
         longest_own_ms=longest_own_ms, dedupe_ms=None if fold.dedupe_by is None else fold.max_hold_ms, capacity=capacity,
+        auto=AutoReplay.of(fold, now_ms),
     )  # fmt: skip
 
 
@@ -87,6 +89,8 @@ def recommendation_for(
         doubt_of: Returns why the times of the events do not allow a quiet period to be recommended; None if they do.
     """
     longest_ms, longest_by = longest_candidate(fold)
+    if fold.auto_quiet is not None and target_ratio is None and max_latency_ms is None:
+        target_ratio = fold.auto_quiet.target_ratio
     found = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency_ms, longest_ms=longest_ms, longest_by=longest_by)
     doubt = doubt_of(found.quiet_ms or 0)
     return (Recommendation(None, f"The events do not allow one: {doubt}."), doubt) if doubt else (found, None)

@@ -27,6 +27,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.quiet_period import QuietPeriod
+from streams_app.tuning.auto_replay import AutoReplay
 from streams_app.tuning.name_sets import NameSets
 
 Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
@@ -65,12 +66,13 @@ class Columns:
         late: For each of :data:`LATE_STEPS_MS`, the number of events that are at least that many ms older than an earlier event of
             their partition.
         own_periods: Number of events that set their own quiet period; None if no event of the fold can set one.
+        auto: The quiet period if it sets itself; otherwise None.
         has_ids: Whether events have ids. When the columns are sorted, duplicates are left out.
     """
 
     def __init__(
         self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False,
-        keeps_events: bool = False, longest_own_ms: int | None = None, dedupe_ms: int | None = None,
+        keeps_events: bool = False, longest_own_ms: int | None = None, dedupe_ms: int | None = None, auto: AutoReplay | None = None,
     ) -> None:  # fmt: skip
         """Create empty columns.
 
@@ -81,6 +83,7 @@ class Columns:
                 quiet period could not be told from events that take the default.
             dedupe_ms: An event is a duplicate if the last event of its group with its id is at most this many ms older; None if
                 events have no ids. The bounds that close a group in between are not considered.
+            auto: Computes the quiet period after each event if it sets itself; otherwise None.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -100,6 +103,9 @@ class Columns:
             self._extras["details"] = np.empty(capacity, np.uint32)
         if longest_own_ms is not None:
             self._extras["own_quiet"] = np.empty(capacity, np.uint32 if longest_own_ms <= MAX_SHORT_MS else np.int64)
+        if auto is not None:
+            self._extras["auto_quiet"] = np.empty(capacity, np.uint32 if auto.goal.at_most_ms <= MAX_SHORT_MS else np.int64)
+        self.auto = auto
         self.has_ids = dedupe_ms is not None
         self._dedupe_ms = dedupe_ms or 0
         if self.has_ids:
@@ -125,7 +131,7 @@ class Columns:
         shift = np.uint64(partition * _SPREAD % 2**_BITS)
         while batch := list(islice(rest, self._batch)):
             _, stamps, members, names, *_ = zip(*batch, strict=True)
-            extras = {name: self._extra_of(name, batch) for name in self._extras}
+            extras = {name: self._extra_of(name, partition, batch) for name in self._extras}
             hashes = np.fromiter(map(hash, members), np.int64, len(batch)).view(np.uint64) + shift
             times = np.fromiter(stamps, np.int64, len(batch))
             scores = np.minimum(times, self._now_ms)
@@ -138,10 +144,12 @@ class Columns:
             self._bytes_seen += sum(map(len, distinct))
             self._keep(hashes, scores, names, extras)
 
-    def _extra_of(self, name: str, batch: Sequence[Any]) -> NDArray[Any]:
+    def _extra_of(self, name: str, partition: int, batch: Sequence[Any]) -> NDArray[Any]:
         """Return the values of a column of :attr:`_extras` for a batch of events; count :attr:`own_periods`."""
         if name == "details":
             return np.fromiter(map(_details_of, batch), np.uint32, len(batch))
+        if self.auto is not None and name == "auto_quiet":
+            return self.auto.quiet_after(partition, batch)
         if name == "ids":
             return np.fromiter((hash((event.group, event.id)) for event in batch), np.int64, len(batch)).view(np.uint64)
         shorter = np.fromiter((event.shorter_ms for event in batch), np.int64, len(batch))
@@ -349,6 +357,11 @@ class Columns:
     def own_quiet_ms(self) -> Times | None:
         """The quiet period that each sorted event sets, in ms; 0 for the default. None if no event of the fold can set one."""
         return self._extras.get("own_quiet")
+
+    @property
+    def auto_quiet_ms(self) -> Times | None:
+        """The quiet period after each sorted event if it had set itself, in ms; None without :attr:`auto`."""
+        return self._extras.get("auto_quiet")
 
     @property
     def numbers(self) -> NDArray[np.uint32]:

@@ -33,6 +33,27 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoPoint:
+    """Records, latency and memory that a quiet period which sets itself gives, if it has learned nothing before the first event.
+
+    Attributes:
+        point: The same numbers as for a candidate; its quiet period is the default, with which each partition begins.
+        changes: Number of changes of the quiet period.
+        last_ms: Quiet period of each partition after the last event, in ms.
+    """
+
+    point: Point
+    changes: int
+    last_ms: dict[int, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the point as ``--json`` prints it."""
+        values = asdict(self.point)
+        last_ms = {str(partition): quiet_ms for partition, quiet_ms in self.last_ms.items()}
+        return {"default_ms": values.pop("quiet_ms"), **values, "changes": self.changes, "last_quiet_ms": last_ms}
+
+
+@dataclass(frozen=True, slots=True)
 class CurveSample:
     """The part of the events from which a :class:`Curve` was computed, if it was not computed from all of them.
 
@@ -64,6 +85,7 @@ class Curve:
         sample: Sample from which the curve was computed; None if the curve is exact.
         own_periods: Number of events that set their own quiet period; the candidates are then values for the default. None if no
             event of the fold can set one.
+        auto: What the quiet period gives if it sets itself; None if it does not.
     """
 
     fold: str
@@ -74,13 +96,14 @@ class Curve:
     points: tuple[Point, ...]
     sample: CurveSample | None = None
     own_periods: int | None = None
+    auto: AutoPoint | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the curve as ``--json`` prints it, without the recommendation."""
         return {
             "fold": self.fold, "events": self.events, "groups": self.groups, "from_ms": self.from_ms, "to_ms": self.to_ms,
             "curve": [asdict(point) for point in self.points], "sample": None if self.sample is None else asdict(self.sample),
-            "own_periods": self.own_periods,
+            "own_periods": self.own_periods, "auto": None if self.auto is None else self.auto.as_json(),
         }  # fmt: skip
 
 

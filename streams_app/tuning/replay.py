@@ -5,7 +5,8 @@ A candidate is evaluated by the rules of :class:`streams_app.folding.core.model.
 ``max_hold`` or a bound on its contents closes the group earlier. The rules are applied to arrays instead of single events; a test
 compares every number with a replay event by event.
 
-If events set their own quiet period, the candidate applies only to events that set none.
+If events set their own quiet period, the candidate applies only to events that set none. A quiet period that sets itself is
+evaluated beside the candidates, with the one that each event has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns, Times
 from streams_app.tuning.memory import RecordSample, max_open
-from streams_app.tuning.points import Curve, CurveSample, Point
+from streams_app.tuning.points import AutoPoint, Curve, CurveSample, Point
 from streams_app.tuning.splitting import Positions, chained, next_starts
 
 PREFIX_BYTES: Final = 60
@@ -67,8 +68,11 @@ def curve_of(
     if columns.share * columns.part < 1:
         error = None if columns.is_cut else replay.ratio_error
         sample = CurveSample(columns.share * columns.part, len(columns.after_ms), groups, error)
+    auto = None
+    if columns.auto is not None:
+        auto = AutoPoint(replay.auto_point(columns.auto.goal.default_ms), columns.auto.changes, columns.auto.last_ms)
     numbers = columns.events, round(groups / columns.share), columns.from_ms, columns.to_ms
-    return Curve(fold, *numbers, tuple(points), sample, columns.own_periods)
+    return Curve(fold, *numbers, tuple(points), sample, columns.own_periods, auto)
 
 
 class _Replay:
@@ -106,6 +110,12 @@ class _Replay:
         peak = round(open_groups / columns.share)
         redis_bytes = round(peak * some.mean_bytes(instant_ms, self._prefix_bytes))
         return Point(quiet_ms, records, 1 - records / columns.events, *latencies, peak, redis_bytes)
+
+    def auto_point(self, default_ms: int) -> Point:
+        """Return what the quiet period gives if it sets itself; the candidates must be replayed before."""
+        self._own_quiet_ms = self.columns.auto_quiet_ms
+        self._sessions = _first_sessions(self._firsts, self._after_ms)
+        return self.point(default_ms)
 
     def _judge(self, starts: Positions) -> None:
         """Update the standard error of the ratio, if only a sample of the groups was used.

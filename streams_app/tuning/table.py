@@ -28,7 +28,9 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 
 def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> Table:
-    """Return a table with a row for each candidate quiet period; columns that are unknown or do not fit are omitted.
+    """Return a table with a row for each candidate, and one for a quiet period that sets itself.
+
+    Columns that are unknown or do not fit are omitted.
 
     Args:
         recommended_ms: Recommended quiet period, whose row is marked.
@@ -41,23 +43,35 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
     made.add_column("", no_wrap=True)
     for title, _, _ in shown:
         made.add_column(title, justify="right", no_wrap=True)
-    for point in curve.points:
+    for point in _rows(curve):
         sign = Text()
         style = ""
-        if point.quiet_ms == configured_ms:
+        if _is_auto(point, curve):
             sign, style = Text(signs.configured, style="bold yellow"), "yellow"
-        if point.quiet_ms == recommended_ms:
+        elif point.quiet_ms == configured_ms:
+            sign, style = Text(signs.configured, style="bold yellow"), "yellow"
+        if point.quiet_ms == recommended_ms and not _is_auto(point, curve):
             sign, style = Text(signs.recommended, style="bold green"), "bold green"
-        made.add_row(sign, *(_cell(point, name, spell) for _, name, spell in shown), style=style)
+        made.add_row(sign, *(_cell(point, name, spell, curve) for _, name, spell in shown), style=style)
     return made
 
 
 def _width(column: tuple[str, str, Callable[[Any], str]], curve: Curve) -> int:
     """Return the width of a column with the space before it."""
     title, name, spell = column
-    return SPACING + max(len(title), *(len(_cell(point, name, spell)) for point in curve.points))
+    return SPACING + max(len(title), *(len(_cell(point, name, spell, curve)) for point in _rows(curve)))
 
 
-def _cell(point: Point, name: str, spell: Callable[[Any], str]) -> Text:
+def _rows(curve: Curve) -> tuple[Point, ...]:
+    return curve.points if curve.auto is None else (*curve.points, curve.auto.point)
+
+
+def _is_auto(point: Point, curve: Curve) -> bool:
+    return curve.auto is not None and point is curve.auto.point
+
+
+def _cell(point: Point, name: str, spell: Callable[[Any], str], curve: Curve) -> Text:
+    if name == "quiet_ms" and _is_auto(point, curve):
+        return Text("auto")
     value = getattr(point, name)
     return Text("-" if value is None else spell(value))

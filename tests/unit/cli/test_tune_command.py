@@ -53,7 +53,19 @@ def test_json_output_has_the_curve_and_the_recommendation(folder: Path, capsys: 
     found = curve_of(capsys)
 
     assert 0 == code
-    assert ["fold", "events", "groups", "from_ms", "to_ms", "curve", "sample", "own_periods", "recommended", "doubt"] == list(found)
+    assert [
+        "fold",
+        "events",
+        "groups",
+        "from_ms",
+        "to_ms",
+        "curve",
+        "sample",
+        "own_periods",
+        "auto",
+        "recommended",
+        "doubt",
+    ] == list(found)
     assert ("account-metrics", 80, 2, BEGIN_MS, BEGIN_MS + 247_000) == tuple(found.values())[:5]
     assert [500, 1_000, 52_000, 53_000] == [point["quiet_ms"] for point in found["curve"]]
     assert [80, 10, 10, 2] == [point["records"] for point in found["curve"]]
@@ -326,3 +338,33 @@ def test_default_quiet_period_is_recommended(folder: Path, capsys: pytest.Captur
     assert "X: the default of quiet_period, after events that do not decide it" in out
     assert 'recommended: quiet_period.default = "1s"' in out
     assert "160 events into 40 records" in out
+
+
+AUTO = 'quiet_period = {auto = "knee", at_least = "2s", default = "10m", at_most = "1h"}\n'
+SHORT_BURSTS = [
+    line(BEGIN_MS + minute * 60_000 + second * 1_000, f"{minute} {second % 10}") for minute in range(60) for second in range(20)
+]
+
+
+def test_quiet_period_that_sets_itself_is_shown_beside_the_candidates(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "streams.toml").write_text(SETTINGS.replace('quiet_period = "15m"\n', AUTO), "utf-8")
+    assert 0 == tuned(SHORT_BURSTS, "--windows", "15s,10m")
+    lines = [one.split() for one in capsys.readouterr().out.splitlines()]
+    assert 0 == tuned(SHORT_BURSTS, "--windows", "15s,10m", "--json")
+    auto = curve_of(capsys)["auto"]
+
+    (row,) = (one for one in lines if one[1:2] == ["auto"])
+    assert ["○", "auto", "600", "50.00%"] == row[:4]
+    assert any(one[:1] == ["auto:"] and {"10m,", "changes"} <= set(one) for one in lines)
+    assert any(one[:5] == ["recommended", "if", "it", "were", "fixed:"] for one in lines)
+    assert (600_000, 600) == (auto["default_ms"], auto["records"])
+    assert auto["changes"] > 1
+    assert 9_000 < auto["last_quiet_ms"]["0"] < 600_000
+
+
+def test_target_of_a_quiet_period_that_sets_itself_is_the_default_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = AUTO.replace('"knee"', "{target_ratio = 0.4}")
+    (folder / "streams.toml").write_text(SETTINGS.replace('quiet_period = "15m"\n', target), "utf-8")
+    assert 0 == tuned(SHORT_BURSTS, "--windows", "15s,10m", "--json")
+
+    assert "15s is the shortest candidate that folds at least 40" in curve_of(capsys)["recommended"]["why"]
