@@ -269,7 +269,10 @@ class Keeper:
         expected = packer.digest.value
         if expected[0] < raw.entries:
             raise _NotPackedError(f"Redis has lost some of its events: {expected[0]:,} are left of {raw.entries:,}")
-        if await self._digest(packed) != expected:
+        actual = await self._digest(packed)
+        if actual is None:
+            return None
+        if actual != expected:
             raise _NotPackedError("the blocks that were read back differ from those written")
         done = replace(packed, entries=expected[0], stored_bytes=staged.bytes)
         return done if await self._swap(done, staged.blocks) else None
@@ -303,12 +306,13 @@ class Keeper:
             after = members[-1]
         return found
 
-    async def _digest(self, packed: Segment) -> tuple[int, bytes]:
+    async def _digest(self, packed: Segment) -> tuple[int, bytes] | None:
+        """Return the digest of the staged blocks; None if they were removed meanwhile, with their segment or by another owner."""
         digest, after = RowDigest(), b""
         while members := await self._read(packed, after):
             after = members[-1]
             await asyncio.to_thread(digest_of, members, digest)
-        return digest.value
+        return None if members is None else digest.value
 
     async def _throttle(self, received_bytes: int) -> None:
         """Wait as long as ``received_bytes`` take at ``compress_rate``; stop if a processor of this worker waits for a keeper."""

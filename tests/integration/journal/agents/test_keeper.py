@@ -416,6 +416,25 @@ async def test_segment_removed_by_another_process_is_skipped(shard: Shard) -> No
     assert [300] == [one.first for one in shard.segments]
 
 
+async def test_segment_that_is_removed_while_its_new_blocks_are_read_back_is_not_an_error(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shard.add()
+    await shard.add()
+    stage = shard.store.stage
+
+    async def removed(segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
+        staged = await stage(segment, blocks, begins=begins)
+        assert await shard.store.drop(segment.first)
+        return staged
+
+    monkeypatch.setattr(shard.store, "stage", removed)
+
+    assert not await shard.keeper.keep_once()
+    assert [] == shard.seen
+    assert [300] == [one.first for one in shard.segments]
+
+
 async def test_segment_whose_new_blocks_disappear_before_the_swap_is_kept(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     await shard.add()
     await shard.add()
