@@ -12,6 +12,7 @@ import pytest
 import streams_app
 from streams_app import Fold
 from streams_app.operations.groups import StoredShard
+from tests.checkout.imports import tree_of
 
 UNHASHABLE: Final = ("dict", "list", "set", "Mapping", "Sequence", "Collection", "MutableMapping", "deque", "bytearray")
 KEYED: Final = ("dict", "set", "frozenset", "Mapping", "MutableMapping", "defaultdict", "Counter", "OrderedDict")
@@ -23,7 +24,7 @@ def _classes() -> tuple[dict[str, list[str]], set[str]]:
     members: dict[str, list[str]] = {}
     keys: set[str] = set()
     for path in Path(streams_app.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Subscript) and ast.unparse(node.value) in KEYED:
                 first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
                 keys.update(WORD.findall(ast.unparse(first)))

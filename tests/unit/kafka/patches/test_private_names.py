@@ -12,6 +12,7 @@ import pytest
 
 import streams_app
 from streams_app.kafka.patches.private_names import TOUCHED, has
+from tests.checkout.imports import tree_of
 
 PACKAGE = Path(streams_app.__file__).parent
 PATCHES = PACKAGE / "kafka" / "patches"
@@ -67,11 +68,11 @@ class Classes(ast.NodeVisitor):
 def classes_of_the_package() -> Classes:
     found = Classes()
     for path in PACKAGE.rglob("*.py"):
-        found.visit(ast.parse(path.read_text("utf-8")))
+        found.visit(tree_of(path))
     return found
 
 
-def touched(source: str, classes: Classes) -> set[str]:
+def touched(tree: ast.Module, classes: Classes) -> set[str]:
     """Return private names of foreign objects that one source reads, sets, calls or imports."""
     found: set[str] = set()
 
@@ -88,7 +89,7 @@ def touched(source: str, classes: Classes) -> set[str]:
                 found.update(alias.name for alias in child.names if is_private(alias.name))
             walk(child, inside)
 
-    walk(ast.parse(source), None)
+    walk(tree, None)
     return found
 
 
@@ -96,7 +97,7 @@ def words_of_patches() -> Iterator[str]:
     """Return private names in strings, as in ``getattr(connection, "_send")``."""
     for path in PATCHES.glob("*.py"):
         if path.name != "private_names.py":
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"_[a-z]\w*", node.value):
                     yield node.value
 
@@ -109,7 +110,7 @@ def overridden() -> Iterator[str]:
         if not all(re.search(pattern, source, re.MULTILINE) for pattern in (imports, subclasses)):
             continue
         mine = Classes()
-        mine.visit(ast.parse(source))
+        mine.visit(tree_of(path))
         name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         for found in vars(importlib.import_module(name)).values():
             if not isinstance(found, type) or found.__module__ != name:
@@ -131,7 +132,7 @@ def declared() -> set[str]:
 
 def test_every_private_name_in_use_is_declared_and_no_other() -> None:
     classes = classes_of_the_package()
-    found = {name for path in PACKAGE.rglob("*.py") for name in touched(path.read_text("utf-8"), classes)}
+    found = {name for path in PACKAGE.rglob("*.py") for name in touched(tree_of(path), classes)}
     found |= {*words_of_patches(), *overridden()}
 
     assert declared() == found - OF_OTHERS, "declare it in streams_app/kafka/patches/private_names.py, or no longer"
@@ -153,7 +154,7 @@ def test_foreign_private_name_is_detected_in_any_kind_of_access(source: str) -> 
     classes = Classes()
     classes.visit(ast.parse(source))
 
-    assert {"_inner"} == touched(source, classes)
+    assert {"_inner"} == touched(ast.parse(source), classes)
 
 
 @pytest.mark.parametrize(
@@ -169,4 +170,4 @@ def test_own_private_name_is_not_a_foreign_one(source: str) -> None:
     classes = Classes()
     classes.visit(ast.parse(source))
 
-    assert set() == touched(source, classes)
+    assert set() == touched(ast.parse(source), classes)

@@ -12,12 +12,10 @@ from streams_app.kafka.patches.frames import ReceivingLoop
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_heap() -> Iterator[None]:
-    """Freeze existing objects, so that garbage collections in these tests do not visit them."""
+def _small_heap() -> None:
+    """Freeze existing objects, so that garbage collections in these and later tests do not visit them."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
