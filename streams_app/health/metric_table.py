@@ -11,13 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
-GAP_BUCKETS: Final = (
-    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
-)  # fmt: skip
-"""Bucket bounds for the gaps between the events of a group, and for added latency, in seconds.
-
-They are common quiet periods: for each of them, the histogram of gaps shows exactly how many gaps are longer.
-"""
+GAP_BUCKETS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
+"""Bucket bounds for the gaps between the events of a group, and for added latency, in seconds. They are common quiet
+periods: for each of them, the histogram of gaps shows exactly how many gaps are longer."""
 
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ATTEMPT_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 20)
@@ -130,6 +126,10 @@ METRICS: Final = (
         "streams_app_sample_error_ratio", "gauge", ("fold",),
         "Relative standard error of those estimates, computed from the sample; 0 if all groups are watched.",
         "Above 0.1: few groups make most of the records; `streams-app tune` reads the topic.",
+    ),
+    Description(
+        "streams_app_quiet_period_seconds", "gauge", ("fold", "partition"), "Quiet period of a partition, if it sets itself.",
+        "Is at_most for long: a longer limit might fold more; `streams-app tune` shows the curve. The log has each change.",
     ),
     Description(
         "streams_app_merging_backlog", "gauge", ("fold",), "1 while a backlog is merged and quiet groups stay open.",

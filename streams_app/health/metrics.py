@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -57,6 +57,7 @@ class Metrics:
     added_latency_seconds: Histogram
     sample_share: Gauge
     sample_error_ratio: Gauge
+    quiet_period_seconds: Gauge
     merging_backlog: Gauge
     dead_letters: Counter
     duplicate_events: Counter
@@ -155,6 +156,7 @@ class Metrics:
         self._emitted: dict[str, tuple[int, int]] = {}
         self._hours = {fold.name: LastHour() for fold in settings.folds}
         self._misrouted: set[str] = set()
+        self._quiet_partitions: dict[str, set[int]] = {}
         self._rejected: dict[str, Tally[Reason]] = {}
         self._assigned: dict[str, frozenset[tuple[str, int]]] = {}
 
@@ -232,6 +234,15 @@ class Metrics:
         """Set the folding ratio of the last hour for each fold. A timer calls it, because it changes even without events."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
+
+    def set_quiet_periods(self, fold: str, seconds: Mapping[int, float]) -> None:
+        """Set the quiet period of each partition of this worker; remove the time series of all other partitions."""
+        before = self._quiet_partitions.get(fold, set())
+        self._quiet_partitions[fold] = set(seconds)
+        for partition in before - seconds.keys():
+            self.quiet_period_seconds.remove(fold, str(partition))
+        for partition, one in seconds.items():
+            self.quiet_period_seconds.labels(fold=fold, partition=str(partition)).set(one)
 
     def rejected(self, fold: str, reason: Reason) -> None:
         """Count an event of a fold that became a dead letter, for the metric and for :meth:`rejected_since`."""

@@ -13,15 +13,17 @@ from streams_app.delivery.processor import Processors
 from streams_app.fold import MAX_AGGREGATED, Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.core import chunks
+from streams_app.folding.core import auto_quiet, chunks
+from streams_app.folding.core.auto_quiet import QuietChange
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard import range_progress
+from streams_app.folding.shard.quiet_period import ShardQuietPeriod
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.drop_request import DropRequest, dropped_groups
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.health.metrics import Metrics
-from streams_app.quiet_period import QuietPeriod
+from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod
 from streams_app.settings import Settings
 from tests.simulation.kafka import Sender
 from tests.simulation.ledger import AGGREGATES, Ledger
@@ -42,6 +44,7 @@ RUNS = (2, 1_000)
 """Numbers of runs of a group in one chunk."""
 
 QUIET_PERIODS = (*[timedelta(seconds=1)] * 3, QuietPeriod(field="q", default="600ms", at_most="1s"))
+AUTO_QUIET = AutoQuietPeriod(auto="knee", at_least="300ms", default="600ms", at_most="1s")
 FEW_BYTES = 150
 """A value of ``max_bytes`` that two events exceed."""
 
@@ -92,6 +95,7 @@ class Folding:
             if "settings" not in mix.faults:
                 keep = details.choice([keep, keep, keep, "events", AGGREGATES])
             quiet_period: Any = timedelta(seconds=1) if "settings" in mix.faults else details.choice(QUIET_PERIODS)
+            quiet_period = AUTO_QUIET if "auto" in mix.faults else quiet_period
             keeps_events = keep == "events"
             unlimited = 10_000 if "dedupe" in mix.faults else 0
             yield Fold(
@@ -113,8 +117,13 @@ class Folding:
         with (
             patch.multiple(range_progress, FIRST_GROUPS=sent, MAX_GROUPS=sent, SCRIPT_WORK=work),
             patch.object(chunks, "MAX_RUNS", runs),
+            patch.multiple(auto_quiet, STEP_MS=500, FEWEST_STEPS=2, FEWEST_GAPS=4, WORTHWHILE=0.0),
+            patch.object(ShardQuietPeriod, "_report", self._on_quiet_change),
         ):
             yield
+
+    def _on_quiet_change(self, change: QuietChange) -> None:
+        self._world.count("quiet-changed")
 
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of a process: with ``foldset`` it may have only one fold, with ``settings`` other settings."""
@@ -164,6 +173,8 @@ class Folding:
         if name == "fold":
             self._world.count(f"fold-{reply[0].decode()}")
             self.ledger.on_folding(fold, int(given["fence"]) + 1, scores_in(given["groups"]))
+            if given["quiet"]:
+                self.ledger.on_quiet_period(fold, range(int(given["fence"]) + 1, int(given["to"]) + 1), int(given["quiet"]))
             return bool(reply[3])
         self.ledger.on_sealed(fold, reply[7], int(given["fence"]), int(reply[1]))
         for dropped in dropped_groups(reply[8]):

@@ -65,6 +65,7 @@ class Ledger:
         self._obliged_from: dict[str, int] = {}
         self._lost_below: dict[str, int] = dict.fromkeys(folds, 0)
         self._scores: dict[str, dict[int, int]] = {fold: {} for fold in folds}
+        self._quiet: dict[str, dict[int, int]] = {fold: {} for fold in folds}
         self._known_lost: dict[str, set[int]] = {name: set() for name in folds}
         self._emitted: dict[str, dict[str, tuple[list[int], str, int]]] = {name: {} for name in folds}
         self._low: dict[str, int] = {}
@@ -257,6 +258,13 @@ class Ledger:
             if at >= self._lost_below[fold] and not self._keeps_either and recorded.setdefault(at, score) != score:
                 self._report("score", f"{fold} offset {at} was scored {recorded[at]} and then {score}")
 
+    def on_quiet_period(self, fold: str, offsets: Iterable[int], quiet_ms: int) -> None:
+        """Check the quiet period of a range, if it sets itself: every owner must use the same for each of its offsets."""
+        recorded = self._quiet[fold]
+        for at in offsets:
+            if at >= self._lost_below[fold] and recorded.setdefault(at, quiet_ms) != quiet_ms:
+                self._report("quiet", f"{fold} offset {at} had a quiet period of {recorded[at]} ms and then of {quiet_ms} ms")
+
     def _begin(self, fold: str, at: int) -> None:
         """Set the offset from which a fold must emit events, by its settings; events removed by retention before are excluded."""
         start = self._log.start if self._folds[fold].start == "earliest" else at
@@ -346,6 +354,7 @@ class Ledger:
             quiet_ms, wanted = fold.quiet_period_ms, (self.event(entry) or {}).get("q")
             if isinstance(fold.quiet_period, QuietPeriod):
                 quiet_ms = fold.default_quiet_period_ms if wanted is None else round(wanted * 1000)
+            quiet_ms = self._quiet[fold.name].get(offset, quiet_ms)
             readable_ms = self._log.readable_ms[offset]
             yield Arrival(offset, group, score, is_exact, readable_ms, frozenset(changed), closes, size, quiet_ms)
 

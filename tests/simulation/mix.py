@@ -16,7 +16,8 @@ class Mix:
             ``overtaken`` (the connection of a commit may be cut, and the commit is executed after a newer one), ``settings``
             (workers have different settings), ``late`` (one more rollback, of an idle partition), ``redefined`` (views begin with a
             state of another definition), ``tabs`` (Redis loses the open tabs), ``operator`` (an operator drops open groups),
-            ``dedupe`` (producers send events twice, and folds ignore duplicates). The value is the factor of the usual probability.
+            ``dedupe`` (producers send events twice, and folds ignore duplicates), ``auto`` (quiet
+            periods set themselves). The value is the factor of the usual probability.
         dying: Scripts that may fail half-way.
         fragile: Calls (``fold``, ``outbox``, …) whose requests and replies are often lost.
     """
@@ -36,7 +37,7 @@ class Mix:
     @property
     def is_calm(self) -> bool:
         """Whether there are no faults except wrong clocks of producers."""
-        return self.faults.keys() <= {"behind", "dedupe"} and not self.dying and not self.fragile
+        return self.faults.keys() <= {"behind", "dedupe", "auto"} and not self.dying and not self.fragile
 
     @property
     def is_gentle(self) -> bool:

@@ -11,11 +11,13 @@ SHARD = "folding.shard.shard:Shard"
 CUTTING = "folding.shard.range_progress:chunks_of"
 CLAIM = "folding.store.shard_store:ShardStore.claim"
 PROGRESS = "folding.shard.range_progress:ChunkProgress"
-IN_PROGRESS = "RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
+IN_PROGRESS = "RangeInProgress(int(to), cursor, _range_time(cap, arrived, quiet), digest) if to else None"
 
 CRASHES = ("history lossy crash:3 zombie rebalance:3", "lossy:2 crash:3 rebalance:3")
 LOST_REPLIES = ("history fragile:fold crash", "history fragile:fold rebalance:3")
 BACK = ("history rollback:3 rebalance:2", "lossy rollback:3 crash")
+QUIET = "folding.shard.quiet_period:ShardQuietPeriod.begin"
+AUTO_OWNERS = ("auto history lossy crash:3 zombie rebalance:3", "auto lossy:2 crash:3 rebalance:3")
 OWNERS = ("history crash:3 rebalance:4", "history lossy crash:2 rebalance:3", "lossy crash:3 rebalance:3")
 RETENTION = ("history lossy retention:3 crash:3", "history retention:4 crash:3 rebalance:2")
 
@@ -89,6 +91,24 @@ CURSOR: Final = (
         "Two owners give an event different scores.",
         OWNERS,
         (Change(CLAIM, IN_PROGRESS, "RangeInProgress(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
+    ),
+    Mutant(
+        "a range in progress does not store its quiet period",
+        "The next owner folds the other groups of the range with another quiet period.",
+        AUTO_OWNERS,
+        (Change(FOLD, "if arg.quiet ~= '' then call('HSET', meta, 'quiet', arg.quiet) end", ""),),
+    ),
+    Mutant(
+        "the quiet period is that of the owner",
+        "The next owner folds the other groups of the range with another quiet period.",
+        AUTO_OWNERS,
+        (
+            Change(
+                QUIET,
+                "self._range = time if time.quiet_ms else time._replace(quiet_ms=self.quiet_ms)",
+                "self._range = time._replace(quiet_ms=self.quiet_ms)",
+            ),
+        ),
     ),
     Mutant(
         "skipped groups do not advance the clock of a range",

@@ -68,6 +68,9 @@ MIXES = [
     "dedupe history lossy crash zombie rebalance operator:2",
     "dedupe lossy crash wipe rollback drops rebalance",
     "dedupe history lossy crash rebalance dying:fold",
+    "auto",
+    "auto history lossy crash zombie rebalance",
+    "auto lossy crash wipe rollback drops rebalance clocks",
 ]
 
 DYING = frozenset({"twice", "reason"})
@@ -88,6 +91,7 @@ def test_folds_lose_invent_and_block_nothing_under_any_faults(client: redis.Redi
     assert counts["records"] > 25 * SCHEDULES
     assert [] == [fault for fault in mix.split() if fault in FAULTS and not counts[fault]], "a fault never happened"
     assert counts["dropped"] > SCHEDULES or "operator" not in mix
+    assert counts["quiet-changed"] > SCHEDULES or "auto" not in mix
 
 
 TOY_MIXES = [

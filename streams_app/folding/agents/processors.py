@@ -35,8 +35,6 @@ class FoldProcessors:
         self._context = context
         self._folds: dict[str, list[Fold]] = {}
         for fold in context.settings.folds:
-            if fold.auto_quiet is not None:
-                raise ConfigurationError([f"folds.{fold.name}.quiet_period: workers do not offer auto yet: write a duration"])
             self._folds.setdefault(fold.source, []).append(fold)
         settings = context.settings
         formats = [fold.format for fold in settings.folds]

@@ -35,6 +35,7 @@ class ShardSnapshot:
         head: First source offset of the first record in the outbox; None if the outbox is empty.
         head_since_ms: When this record became the first in the outbox.
         acknowledged: Number of records that the broker has acknowledged since the claim.
+        quiet_ms: Quiet period of the next range if it sets itself; otherwise None.
     """
 
     last_seal: SealedGroups | None
@@ -48,6 +49,7 @@ class ShardSnapshot:
     head_since_ms: int
     acknowledged: int
     is_claimed: bool
+    quiet_ms: int | None = None
 
     @property
     def open_groups(self) -> int:
@@ -70,18 +72,19 @@ def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, n
     head = next((entry.first_offset for entry in shard.outbox), None)
     head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
     outbox = len(shard.outbox)
+    quiet_ms = None if shard.quiet_period is None else shard.quiet_period.quiet_ms
     if former is not None and (shard.last_seal is None or shard.last_seal is former.last_seal):
         # No new seal since the former snapshot, for example after a claim: the open groups are still those of the former one.
         return replace(
             former, is_merging=is_merging, outbox=outbox, head=head, head_since_ms=head_since_ms, acknowledged=acknowledged,
-            is_claimed=True,
+            is_claimed=True, quiet_ms=quiet_ms,
         )  # fmt: skip
     due_ms = _due_clock_ms(shard, is_merging=is_merging)
     clock_ms = shard.clock.stored.clock_ms
     was_current = now_ms - clock_ms <= FRESH_MS
     return ShardSnapshot(
         shard.last_seal, monotonic_ms, due_ms, clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
-        is_claimed=True,
+        is_claimed=True, quiet_ms=quiet_ms,
     )  # fmt: skip
 
 
@@ -119,6 +122,11 @@ class ShardSnapshots:
 
     def of(self, fold: str) -> Iterator[ShardSnapshot]:
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
+
+    def quiet_seconds(self, fold: str) -> dict[int, float]:
+        """Return the quiet period of each partition, if it sets itself."""
+        shards = self._snapshots.copy().items()
+        return {tp.partition: one.quiet_ms / 1_000 for (name, tp), one in shards if name == fold and one.quiet_ms is not None}
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
         """Return how many records were acknowledged since the claim, and whether more are overdue; None if it is not claimed."""
@@ -177,4 +185,5 @@ def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, 
         metrics.open_groups.labels(fold=fold.name).set(sum(shard.open_groups for shard in shards))
         metrics.outbox_records.labels(fold=fold.name).set(sum(shard.outbox for shard in shards))
         metrics.oldest_overdue_seconds.labels(fold=fold.name).set(overdue_ms / 1000)
+        metrics.set_quiet_periods(fold.name, snapshots.quiet_seconds(fold.name))
         metrics.merging_backlog.labels(fold=fold.name).set(any(shard.is_merging for shard in shards))

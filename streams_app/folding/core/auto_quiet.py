@@ -16,12 +16,12 @@ Without events, with late events and while time stands still, the quiet period d
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import log2, sqrt
-from typing import Final, NamedTuple
+from math import isfinite, log2, sqrt
+from typing import Annotated, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -61,6 +61,12 @@ SAME_RATIO: Final = 0.001
 
 FACTOR: Final = 2
 """One change makes the quiet period at most this many times longer or shorter."""
+
+
+MAX_STORED_BYTES: Final = 32_768
+"""What was learned is not decoded if it is longer, because it is then something else."""
+
+Ms = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
 @dataclass(frozen=True)
@@ -125,22 +131,63 @@ class LearnedGaps(msgspec.Struct):
             on are not new when they are first seen.
     """
 
-    candidates: tuple[int, ...]
+    candidates: tuple[Ms, ...]
     quiet_ms: int
     counts: list[float]
     events: float = 0.0
-    steps: int = 0
-    weight: int = 1
-    groups: dict[int, int] = {}
-    clock_ms: int | None = None
-    left_out_ms: int = 0
-    silences_ms: list[int] = []
-    widened_ms: int | None = None
-    counted_to: int = ALL
+    steps: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    weight: Annotated[int, msgspec.Meta(ge=1, le=ALL)] = 1
+    groups: dict[Annotated[int, msgspec.Meta(ge=0, lt=ALL)], Ms] = {}
+    clock_ms: Ms | None = None
+    left_out_ms: Ms = 0
+    silences_ms: list[Ms] = []
+    widened_ms: Ms | None = None
+    counted_to: Annotated[int, msgspec.Meta(ge=0, le=ALL)] = ALL
 
     @classmethod
     def nothing(cls, goal: AutoQuietGoal) -> LearnedGaps:
         return cls(goal.candidates, goal.default_ms, [0.0] * (len(goal.candidates) + 1))
+
+
+def packed_gaps(learned: LearnedGaps) -> bytes:
+    """Encode what was learned, as ``meta`` of a shard stores it: as msgpack, a map with the names of the fields."""
+    return msgspec.msgpack.encode(learned)
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(LearnedGaps)
+
+
+def unpacked_gaps(stored: bytes) -> LearnedGaps:
+    """Decode the result of :func:`packed_gaps`; fields of other versions are ignored.
+
+    Raises:
+        ValueError: It is not valid.
+    """
+    if len(stored) > MAX_STORED_BYTES:
+        raise ValueError(f"it has {len(stored)} bytes, more than {MAX_STORED_BYTES}")
+    try:
+        learned = _DECODER.decode(stored)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    is_whole = len(learned.counts) == len(learned.candidates) + 1 and learned.quiet_ms in learned.candidates
+    counts = learned.events, *learned.counts
+    if not is_whole or not all(isfinite(count) and count >= 0 for count in counts) or any(counts[1:]) > (learned.events > 0):
+        raise ValueError("its numbers do not fit together")
+    return learned
+
+
+def without_groups(stored: bytes, groups: Iterable[bytes]) -> tuple[bytes, int]:
+    """Return the result of :func:`packed_gaps` without some groups, and the number of those that it had.
+
+    A hash is removed because whoever knows a key can tell by it that the key had events. Another key with the same hash loses one
+    gap. What is not valid is removed as a whole.
+    """
+    try:
+        learned = unpacked_gaps(stored)
+    except ValueError:
+        return b"", 0
+    found = [one for one in map(crc32, set(groups)) if learned.groups.pop(one, None) is not None]
+    return (packed_gaps(learned) if found else stored), len(found)
 
 
 class AutoQuiet:

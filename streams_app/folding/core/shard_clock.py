@@ -16,16 +16,18 @@ from streams_app.delivery.clocks import SKEW_MS, ReaderView, advanced, is_caught
 class RangeTime(NamedTuple):
     """Times that determine, with the stored :class:`Clocks` of the shard, the scores of the events in a range.
 
-    They are stored while the range is in progress, so that every owner gives an event the same score.
+    They are stored while the range is in progress, so that every owner gives an event the same score and quiet period.
 
     Attributes:
         cap_ms: Wall clock when the range was begun; later record timestamps are reduced to it.
         arrived_ms: When the range was fetched, if the reader had been at the end of its partition just before; None if the range
             is part of a backlog.
+        quiet_ms: Quiet period after each event of the range, if the quiet period of the fold sets itself; otherwise None.
     """
 
     cap_ms: int
     arrived_ms: int | None
+    quiet_ms: int | None = None
 
 
 class Clocks(NamedTuple):

@@ -5,19 +5,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.chunks import Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
-from streams_app.folding.core.event import Event, ScoredEvent
+from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent
 from streams_app.folding.core.kept_chunks import KeptChunkCutter, split_kept_runs
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.native_chunks import NativeChunkCutter
 from streams_app.folding.core.run_splitting import scored_events, split_runs
-from streams_app.folding.core.shard_clock import ShardClock
+from streams_app.folding.core.shard_clock import RangeTime, ShardClock
+from streams_app.folding.shard.quiet_period import ShardQuietPeriod
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 from streams_app.native import is_native
@@ -105,25 +106,34 @@ class ChunkProgress:
 
 def chunks_of(
     events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
-    view: ReaderView, now_ms: int, *, keeps_values: bool,
+    view: ReaderView, now_ms: int, *, keeps_values: bool, quiet_period: ShardQuietPeriod | None = None,
 ) -> Iterator[Chunk]:  # fmt: skip
     """Cut the events of a range into chunks. Each chunk is cut only when it is requested, by the clock as it is then.
 
     Args:
         begun: The part of the range that another owner has begun; None if there is none. It becomes one chunk, with the stored
             times.
+        quiet_period: The quiet period of the shard, if it sets itself.
     """
     cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter if bounds.reads_details else ChunkCutter
     cut = partial(cutter_of, bounds=bounds, keeps_values=keeps_values)
     if begun is not None:
         listed = list(events)
-        first = cut((event for event in listed if event[0] <= begun.to), fence, begun.to)
-        yield first.next(begun.time, clock.start_ms(begun.time), is_whole=True)
+        first = cut(_read((event for event in listed if event[0] <= begun.to), quiet_period), fence, begun.to)
+        yield first.next(_begun(begun.time, quiet_period), clock.start_ms(begun.time), is_whole=True)
         events, fence = (event for event in listed if event[0] > begun.to), begun.to
     time = clock.range_time(view, now_ms)
-    cutter = NativeChunkCutter(events, fence, end, bounds) if is_native(events) else cut(events, fence, end)
+    cutter = NativeChunkCutter(events, fence, end, bounds) if is_native(events) else cut(_read(events, quiet_period), fence, end)
     while cutter.above < end:
-        yield cutter.next(time, clock.start_ms(time))
+        yield cutter.next(_begun(time, quiet_period), clock.start_ms(time))
+
+
+def _begun(time: RangeTime, quiet_period: ShardQuietPeriod | None) -> RangeTime:
+    return time if quiet_period is None else quiet_period.begin(time)
+
+
+def _read(events: Iterable[Event], quiet_period: ShardQuietPeriod | None) -> Iterable[Event]:
+    return events if quiet_period is None else quiet_period.read(cast("Iterable[DetailedEvent]", events))
 
 
 SCRIPT_WORK: Final = 4_000

@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -22,11 +22,12 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.folding.core.record import RecordShape, SealedGroup
 from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.shard import range_progress
 from streams_app.folding.shard.outbox import Outbox
+from streams_app.folding.shard.quiet_period import ShardQuietPeriod
 from streams_app.folding.shard.range_progress import ChunkProgress, FoldStep, ScriptSizing, chunks_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.keys import owner_text
@@ -54,6 +55,7 @@ class Shard:
         outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
+        quiet_period: The quiet period of the shard if it sets itself; otherwise None.
         is_claimed: False before the claim, after the release, and after a seal whose reply was lost, until the next claim.
         last_seal: Reply of the last seal since the claim; None if there was none.
     """
@@ -65,6 +67,7 @@ class Shard:
         self.definition = Definition(RecordShape.of(fold), RecordShape.of(fold))
         self.bounds = Bounds.of(fold)
         self.clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
+        self.quiet_period = ShardQuietPeriod.of(fold, tp)
         self.outbox = Outbox()
         self.lock = asyncio.Lock()
         self.token = ""
@@ -108,6 +111,8 @@ class Shard:
             self.fence, self.in_progress = claimed.fence, claimed.in_progress
             self.log, self.lost = claimed.log, claimed.lost
             self.clock.take_over(claimed.clocks)
+            if self.quiet_period is not None:
+                self.quiet_period.take_over(claimed.learned)
             self.definition = Definition(self.definition.present, RecordShape.from_text(claimed.definition))
             self.last_seal = None
             self._packing = GroupPacker(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keeps_values)
@@ -141,8 +146,9 @@ class Shard:
         """
         keeps_values = self.fold.keeps_values
         return chunks_of(
-            events, self.fence, end, self.in_progress, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values
-        )
+            events, self.fence, end, self.in_progress, self.clock, self.bounds, view, now_ms,
+            keeps_values=keeps_values, quiet_period=self.quiet_period,
+        )  # fmt: skip
 
     def add_fingerprint(self, record: Any) -> None:
         """Add the fingerprint of the last record of the chunk that is folded next to :attr:`log`; do nothing if it is None."""
@@ -158,7 +164,14 @@ class Shard:
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
         # Groups up to the cursor are skipped. If the digests differ, some of their events might be in no record.
         self.definition.functions_disagree |= begun.digest != digest
-        return ChunkProgress(chunk, begun.cursor, events, digest)
+        quiet_period = self.quiet_period
+        if quiet_period is None:
+            return ChunkProgress(chunk, begun.cursor, events, digest)
+
+        def reread() -> Iterable[Event]:
+            return quiet_period.reread(cast("Iterable[DetailedEvent]", events()), chunk.time)
+
+        return ChunkProgress(chunk, begun.cursor, reread, digest)
 
     async def fold_once(self, progress: ChunkProgress) -> FoldStep:
         """Fold the next groups of a chunk by one script call, which is repeated with split runs if Redis requests that.
@@ -182,13 +195,14 @@ class Shard:
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
             silent_from_ms = self.clock.silent_from_ms(chunk.time, after)
             in_progress = RangeInProgress(chunk.to, b"", chunk.time, progress.digest)
+            learned = b"" if self.quiet_period is None else self.quiet_period.to_store(chunk.time.cap_ms)
             while True:
                 groups, is_last = progress.next_groups(self._sizing.groups, self._packing, silent_from_ms)
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
                     self.token, self.fence, in_progress, progress.cursor, groups, after, self.bounds,
                     is_last=is_last, outbox_limit=OUTBOX_LIMIT, max_work=range_progress.SCRIPT_WORK,
-                    partitions=self._packing.partitions, log=self.log,
+                    partitions=self._packing.partitions, log=self.log, learned=learned if is_last else b"",
                 )  # fmt: skip
                 self.outbox.is_exact = was_exact
                 if reply.outcome is not FoldOutcome.DETAIL:
@@ -207,6 +221,8 @@ class Shard:
                 self.in_progress = replace(in_progress, cursor=reply.cursor)
                 return FoldStep(FoldOutcome.MORE, len(reply.sealed), reply.duplicates)
             self.in_progress, self.fence = None, chunk.to
+            if self.quiet_period is not None:
+                self.quiet_period.folded(chunk.time.cap_ms, has_stored=bool(learned))
             self.clock.stored = after._replace(clock_ms=max(after.clock_ms, reply.clock_ms))
             return FoldStep(FoldOutcome.DONE, len(reply.sealed), reply.duplicates)
 

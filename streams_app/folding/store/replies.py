@@ -54,6 +54,7 @@ class ClaimReply:
         definition: Definition under which the stored groups were folded, as JSON.
         in_progress: The range of which only some groups are folded; None if there is none.
         lost: Number of offsets by which the broker has truncated the log so far.
+        learned: What was learned of the quiet period, if that sets itself; otherwise empty.
     """
 
     created: bool
@@ -66,6 +67,7 @@ class ClaimReply:
     in_progress: RangeInProgress | None
     log: tuple[Fingerprint, ...] = ()
     lost: int = 0
+    learned: bytes = b""
 
 
 class FoldOutcome(Enum):
@@ -136,9 +138,14 @@ class SealedGroups:
 
 
 class ForgetReply(NamedTuple):
-    """What ``forget.lua`` has removed: open groups, the events in them, requests and answers of operators, and sealed records."""
+    """What ``forget.lua`` has removed: open groups, the events in them, requests and answers of operators, and sealed records.
+
+    Attributes:
+        has_changed: Whether what was learned of the quiet period has changed since it was read; it was not replaced then.
+    """
 
     groups: int
     events: int
     requests: int
     records: int
+    has_changed: bool = False

@@ -70,20 +70,19 @@ class ShardStore:
         if reply[0] == b"none":
             return None
         created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *rest = reply
-        *range_in_progress, log, lost = rest
-        to, cursor, cap, arrived, digest = range_in_progress
-        in_progress = (
-            RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
-        )
+        *range_in_progress, log, lost, learned = rest
+        to, cursor, cap, arrived, digest, quiet = range_in_progress
+        in_progress = RangeInProgress(int(to), cursor, _range_time(cap, arrived, quiet), digest) if to else None
         clocks = Clocks(int(clock), int(record_clock), int(late))
         return ClaimReply(
             created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, in_progress,
-            of_text(log.decode()), int(lost),
+            of_text(log.decode()), int(lost), learned,
         )  # fmt: skip
 
     async def fold(
         self, token: str, fence: int, after: RangeInProgress, cursor: bytes, groups: PackedGroups, clocks: Clocks,
         bounds: Bounds, *, is_last: bool, outbox_limit: int, max_work: int, partitions: int, log: Sequence[Fingerprint] = (),
+        learned: bytes = b"",
     ) -> FoldReply:  # fmt: skip
         """Fold groups of the range that begins after the fence, by one call of ``fold.lua``.
 
@@ -94,16 +93,18 @@ class ShardStore:
             clocks: The clocks as they are after the range is folded.
             max_work: Work, in microseconds of Redis time, after which the script folds no further group.
             log: Fingerprints of the folded records, up to the end of the range.
+            learned: What was learned of the quiet period, stored with the end of the range; empty: it stays as it is stored.
 
         Raises:
             FencedError: Another worker owns the shard, or the fence or the range in Redis is not the expected one.
         """
-        cap_ms, arrived_ms = after.time
+        cap_ms, arrived_ms, quiet_ms = after.time
         reply = await self._call(
             "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
-            arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, outbox_limit=outbox_limit,
-            max_work=max_work, partitions=partitions, log=to_text(log), groups=groups.argument, **bounds.arguments(),
+            arrived="" if arrived_ms is None else str(arrived_ms), quiet="" if quiet_ms is None else str(quiet_ms),
+            digest=after.digest, outbox_limit=outbox_limit, max_work=max_work, partitions=partitions, log=to_text(log),
+            learned=learned, groups=groups.argument, **bounds.arguments(),
         )  # fmt: skip
         outcome = FoldOutcome(reply[0].decode())
         if outcome is FoldOutcome.FULL:
@@ -208,15 +209,36 @@ class ShardStore:
         """
         await self._call("define", token=token, definition=definition)
 
-    async def forget(self, token: str, groups: Sequence[bytes], below: int, records: Sequence[bytes]) -> ForgetReply:
-        """Remove what the shard stores of some groups; ``token`` becomes the owner if a group or a record is removed.
+    async def learned(self) -> bytes:
+        """Return what was learned of the quiet period, see :mod:`streams_app.folding.core.auto_quiet`; empty if that is nothing."""
+        found: Any = await self.redis.hget(self.keys.meta, "learned")
+        return bytes(found or b"")
+
+    async def forget(
+        self, token: str, groups: Sequence[bytes], below: int, records: Sequence[bytes], *, learns: bool = False,
+        learned: bytes = b"", rest: bytes = b"",
+    ) -> ForgetReply:  # fmt: skip
+        """Remove what the shard stores of some groups; ``token`` becomes the owner if something is removed.
 
         Args:
             below: An open group stays if its first offset is not below this one.
             records: Entries of the outbox, exactly as stored.
+            learns: Whether the quiet period sets itself. Then ``token`` becomes the owner in any case, because the worker may have
+                in memory what it has learned from the groups.
+            learned: Result of :meth:`learned`.
+            rest: The same without the groups.
         """
-        reply = await self._call("forget", token=token, groups=list(groups), below=below, records=list(records))
-        return ForgetReply(reply[1], int(reply[2]), reply[3], reply[4])
+        reply = await self._call(
+            "forget",
+            token=token,
+            groups=list(groups),
+            below=below,
+            records=list(records),
+            learns=learns,
+            learned=learned,
+            rest=rest,
+        )
+        return ForgetReply(reply[1], int(reply[2]), reply[3], reply[4], has_changed=not reply[5])
 
     async def outbox(self, token: str, page: int) -> list[SealedGroup]:
         """Return all sealed groups in the outbox, in the order of their first offsets; one script reads ``page`` records."""
@@ -228,6 +250,10 @@ class ShardStore:
                 return found
             found += map(SealedGroup.unpack, reply[1][::2])
             above = int(reply[1][-1])
+
+
+def _range_time(cap: bytes, arrived: bytes, quiet: bytes) -> RangeTime:
+    return RangeTime(int(cap), int(arrived) if arrived else None, int(quiet) if quiet else None)
 
 
 def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int) -> list[SealedGroup]:

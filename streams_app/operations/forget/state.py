@@ -19,6 +19,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
+from streams_app.folding.core.auto_quiet import without_groups
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
@@ -48,13 +49,14 @@ REWRITTEN: Final = 500
 """Maximum number of blocks of a journal that one script replaces."""
 
 EVENTS: Final = "events"
+LAST_EVENTS: Final = "times of last events, from which the quiet period is learned"
 DAMAGED: Final = "damaged blocks that may have its events (journal drop removes their day)"
 
 BY: Final = "streams-app forget"
 
 
 class FoldPart:
-    """The open groups, unsent records and requests of a fold."""
+    """The open groups, unsent records and requests of a fold, and what was learned of its quiet period if that sets itself."""
 
     has_offsets = True
 
@@ -75,6 +77,8 @@ class FoldPart:
                 keys = shard.keys
                 asked = (redis.hexists(keys.drop, member), redis.hexists(keys.dropped, member), redis.sismember(keys.flush, member))
                 found["requests of operators"] += sum([int(await stored) for stored in asked])
+            if shard.fence < end:  # otherwise the key may have new events
+                found += Counter({LAST_EVENTS: (await self._learned(ShardStore(FoldScripts(self._redis), shard.keys)))[2]})
         return found
 
     async def remove(self, *, is_last: bool) -> Counter[str]:
@@ -84,12 +88,23 @@ class FoldPart:
         for shard in await self._shards():
             records = await self._records(shard) if is_last else []
             store = ShardStore(scripts, shard.keys)
-            gone = await store.forget(secrets.token_hex(8), self._forgetting.key.members, self._end_of(shard), records)
+            learned, rest, last_events = await self._learned(store)
+            gone = await store.forget(
+                secrets.token_hex(8), self._forgetting.key.members, self._end_of(shard), records,
+                learns=self._fold.auto_quiet is not None, learned=learned, rest=rest,
+            )  # fmt: skip
             removed += Counter({
                 "open groups": gone.groups, "events in open groups": gone.events, "requests of operators": gone.requests,
-                "records not yet sent": gone.records,
+                "records not yet sent": gone.records, LAST_EVENTS: 0 if gone.has_changed else last_events,
             })  # fmt: skip
+            if gone.has_changed:
+                raise TryAgainError(f"{shard} has just stored what it has learned of the quiet period")
         return removed
+
+    async def _learned(self, store: ShardStore) -> tuple[bytes, bytes, int]:
+        """Return what was learned of the quiet period, the same without the key, and in how many groups the key was in it."""
+        learned = await store.learned()
+        return learned, *(without_groups(learned, self._forgetting.key.members) if learned else (b"", 0))
 
     async def unfinished(self) -> list[str]:
         shards = await self._shards()

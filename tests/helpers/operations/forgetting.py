@@ -35,6 +35,10 @@ class Application:
         stores = [{"name": "rows", "folds": ["f"], "source": "carried", **declared}]
         self.settings = Settings.model_validate(self._given | {"folds": [fold | {"keep": "last"}], "read_stores": stores})
 
+    def with_fold(self, **declared: Any) -> None:
+        (fold,) = self._given["folds"]
+        self.settings = Settings.model_validate(self._given | {"folds": [fold | declared]})
+
     async def forget(self, key: str = PERSON, wait_seconds: float = 0) -> Receipt:
         return await forget(self.settings, key, SystemClock(), wait_seconds)
 

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from zlib import crc32
 
 import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
+from streams_app.folding.core.auto_quiet import AutoQuietGoal, LearnedGaps, packed_gaps, unpacked_gaps
 from streams_app.folding.core.event import FoldEvent
 from streams_app.journal.core.block import decode, encode
 from streams_app.journal.core.entry import Row
@@ -82,6 +84,50 @@ async def test_open_groups_requests_and_records_of_a_key_are_removed_and_those_o
     assert [b"sben", b"sanna"] == await application.client.zrange(store.keys.first, 0, -1)
     assert 1 == await application.client.zcard(store.keys.outbox)
     assert {} == {where: counts for where, counts in (await application.forget()).found.items() if any(counts.values())}
+
+
+AUTO_QUIET = {"auto": "knee", "at_least": "10s", "default": "1m", "at_most": "30m"}
+
+
+async def test_what_was_learned_from_a_key_for_the_quiet_period_is_removed_and_the_rest_stays(application: Application) -> None:
+    application.with_fold(quiet_period=AUTO_QUIET)
+    await produced(application, 3)
+    store = await application.open_groups("anna")
+    goal = AutoQuietGoal.of(application.settings.folds[0])
+    assert goal is not None
+    gaps = LearnedGaps.nothing(goal)
+    gaps.groups = {crc32(b"s" + key.encode()): 5_000 for key in (PERSON, "anna")}
+    await application.client.hset(store.keys.meta, "learned", packed_gaps(gaps))
+    plan, receipt, repeated = await application.plan(), await application.forget(), await application.forget()
+    left = unpacked_gaps(await store.learned()).groups
+    what = "times of last events, from which the quiet period is learned"
+
+    assert (1, 1) == (plan.found["fold f"][what], receipt.found["fold f"][what])
+    assert {crc32(b"sanna")} == left.keys()
+    assert 0 == sum(repeated.found["fold f"].values())
+    assert not any("still there" in why for why in receipt.not_yet)
+
+
+@pytest.mark.parametrize("is_auto", [False, True])
+async def test_worker_of_a_fold_whose_quiet_period_sets_itself_claims_again_because_it_may_have_learned_from_the_key(
+    application: Application, is_auto: bool
+) -> None:
+    application.with_fold(quiet_period=AUTO_QUIET if is_auto else "1s")
+    await produced(application, 3)
+    store = await application.open_groups("anna")
+    before = await application.client.hget(store.keys.meta, "token")
+    await application.forget()
+
+    assert is_auto == (before != await application.client.hget(store.keys.meta, "token"))
+
+
+async def test_what_a_worker_has_learned_meanwhile_is_not_overwritten(application: Application) -> None:
+    store = await application.open_groups("anna")
+    await application.client.hset(store.keys.meta, "learned", "newer")
+    rejected = await store.forget("me", [], 0, [], learned=b"older", rest=b"")
+    replaced = await store.forget("me", [], 0, [], learned=b"newer", rest=b"")
+
+    assert (True, False, b"") == (rejected.has_changed, replaced.has_changed, await store.learned())
 
 
 def of_others(rows: list[Row]) -> list[Row]:

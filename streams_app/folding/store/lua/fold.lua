@@ -17,6 +17,8 @@
 -- late          ms that record time is behind the arrival of the newest live event, for the next owner
 -- cap           wall clock that limited the timestamps of the range, ms; the next owner of the range uses the same
 -- arrived       ms, text: when the range arrived, "" = it is part of a backlog; the next owner of the range uses the same
+-- quiet         ms, text: quiet period after each event of the range, if that sets itself, else ""; the next owner of the range uses the same
+-- learned       what was learned of the quiet period before the range, stored with its end; "" = it stays as it is stored
 -- digest        digest of the events of each group, if functions assign them: they may return something else for the next owner
 -- quiet_ms      a longer gap closes a session; missing = only the other bounds close a group here
 -- hold_ms       max hold
@@ -370,10 +372,12 @@ in_pages('ZREM', first, gone)
 local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
 if is_done then
   clock = string.format('%.0f', math.max(arg.clock, tonumber(clock)))
+  if arg.learned ~= '' then call('HSET', meta, 'learned', arg.learned) end
   call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'log', arg.log, 'fence', arg.to)
   drop_range() -- after the fence: if the script failed with neither written, the range would be folded again
 else
   cursor = groups[3 * taken - 2]
+  if arg.quiet ~= '' then call('HSET', meta, 'quiet', arg.quiet) end -- before the cursor, with which the next owner needs it
   call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest,
        'log', arg.log)
 end

@@ -1,15 +1,19 @@
 #!lua flags=allow-oom
 -- Removes what a shard stores of some groups, for `streams-app forget`: open groups, requests to flush or drop them, answers to these
--- requests, and the given sealed records. If a group or a record is removed, the caller becomes the owner: the worker then claims the
--- shard again, and drops what it has in memory.
+-- requests, the given sealed records, and what was learned from them. If a group or a record is removed, or the worker has learned from
+-- groups, the caller becomes the owner: the worker then claims the shard again, and drops what it has in memory.
 --
 -- KEYS     of the shard, see shared/shard.lua
 -- token    text: of the caller, random
 -- groups   array: the groups
 -- below    number: an open group stays if its first offset is not below it
 -- records  array: entries of the outbox, exactly as stored
+-- learns   whether the quiet period sets itself, so that the worker may have learned from the groups
+-- learned  what was learned of the quiet period, as the caller has read it; "" = nothing
+-- rest     the same without the groups; "" = nothing
 --
--- Returns {"ok", open groups removed, their events, requests and answers removed, records removed}.
+-- Returns {"ok", open groups removed, their events, requests and answers removed, records removed, whether nothing else is stored of the
+--         quiet period than "rest": 1 or 0, because another value than "learned" is stored}.
 -- Cost    O(groups + records): about 10 us each. Repeating it changes nothing.
 -- include shard.lua
 
@@ -25,7 +29,10 @@ for _, group in ipairs(arg.groups) do
   end
 end
 -- The token comes first: if the script fails later, the owner no longer relies on what it has in memory.
-if state.fence and (found[1] or arg.records[1]) then call('HSET', meta, 'token', arg.token) end
+read_marks('learned')
+local is_known = (state.learned or '') == arg.learned
+local is_replaced = is_known and arg.learned ~= arg.rest
+if state.fence and (found[1] or arg.records[1] or arg.learns or is_replaced) then call('HSET', meta, 'token', arg.token) end
 for _, group in ipairs(found) do
   call('UNLINK', prefix .. group, ids_prefix .. group)
   call('ZREM', due, group)
@@ -35,4 +42,5 @@ for _, group in ipairs(arg.groups) do
   counts[3] = counts[3] + call('SREM', flush, group) + call('HDEL', drop, group) + call('HDEL', dropped, group)
 end
 for _, record in ipairs(arg.records) do counts[4] = counts[4] + call('ZREM', outbox, record) end
-return {'ok', counts[1], string.format('%.0f', counts[2]), counts[3], counts[4]}
+if is_replaced and arg.rest == '' then call('HDEL', meta, 'learned') elseif is_replaced then call('HSET', meta, 'learned', arg.rest) end
+return {'ok', counts[1], string.format('%.0f', counts[2]), counts[3], counts[4], is_known and 1 or 0}

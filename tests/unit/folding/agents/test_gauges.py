@@ -16,6 +16,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
+from tests.helpers.folding.auto_quiet import AUTO_FOLD
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
 HERE = TP("t", 0)
@@ -148,6 +149,21 @@ def test_unacknowledged_record_is_overdue_since_it_became_the_first() -> None:
 
     assert (9, 0) == (first, worker["oldest_overdue_seconds"])
     assert 1 == worker["outbox_records"]
+
+
+def test_quiet_period_that_sets_itself_is_a_series_of_each_partition_while_it_is_assigned() -> None:
+    worker = Worker(AUTO_FOLD)
+    worker.claim()
+    worker.observe(START_MS)
+    claimed = 'streams_app_quiet_period_seconds{fold="f",partition="0"} 60.0' in worker.metrics.exposition().decode()
+    worker.shard = None
+    worker.observe(START_MS + 1_000)
+    released = "quiet_period_seconds{" in worker.metrics.exposition().decode()
+    worker.assigned = set()
+    worker.observe(START_MS + 2_000)
+
+    assert (True, True) == (claimed, released)
+    assert "quiet_period_seconds{" not in worker.metrics.exposition().decode()
 
 
 def test_backlog_is_merged_while_the_clock_is_a_quiet_period_behind() -> None:

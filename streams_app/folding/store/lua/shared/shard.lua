@@ -15,5 +15,5 @@ end
 
 -- Drops the range in progress, because it is complete or abandoned. The next range begins after the fence.
 local function drop_range()
-  if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived', 'digest') end
+  if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived', 'digest', 'quiet') end
 end
