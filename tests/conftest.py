@@ -32,6 +32,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.health.status import Status
 from tests.checkout.choice import Candidate, Reached, chosen, fault_of, limits_of
 from tests.checkout.imports import ROOT
+from tests.checkout.order import ordered
 from tests.helpers.read_store.mysql import execute_mysql
 from tests.helpers.waiting import wait_until_sync
 from tests.helpers.worker import fork_server
@@ -144,8 +145,9 @@ def pytest_collection() -> Generator[None]:
     gc.enable()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the markers that follow from the fixtures of a test.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Add the markers that follow from the fixtures of a test, choose tests, and order those of several processes.
 
     CI runs the tests that use a Kafka or Redis on several; on all others the choice has no effect. Of a read store the transport is
     tried there with SQLite: those of other databases differ in what they do with the database.
@@ -157,12 +159,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.servers)
         if "opensearch" in kept_in and not item.path.as_posix().endswith(FIRST_OPENSEARCH_TEST):
             item.add_marker(pytest.mark.long)
-    if not AT_MOST:
-        return
-    reached = Reached.of((ROOT / os.environ["STREAMS_APP_TEST_REACHED"]).read_text("utf-8"))
-    names = chosen(map(_candidate, items), AT_MOST, reached)
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
-    items[:] = [item for item in items if item.nodeid in names]
+    if AT_MOST:
+        reached = Reached.of((ROOT / os.environ["STREAMS_APP_TEST_REACHED"]).read_text("utf-8"))
+        names = chosen(map(_candidate, items), AT_MOST, reached)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+        items[:] = [item for item in items if item.nodeid in names]
+    yield
+    if xdist := getattr(config, "workerinput", None):
+        items[:] = ordered(items, xdist["workercount"])
 
 
 def _candidate(item: pytest.Item) -> Candidate:

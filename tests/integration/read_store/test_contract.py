@@ -154,7 +154,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2))])
 async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_progress(harness: StoreHarness, attempt: int) -> None:
     writer = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITER, harness.settings.model_dump_json(exclude={"timeout"}), stdout=asyncio.subprocess.PIPE
