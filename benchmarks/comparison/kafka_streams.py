@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.comparison.cases import Cases, numbers, send, tester
 from streams_app import Fold
-from streams_app.quiet_period import QuietPeriod
+from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod
 from streams_app.testing import FoldTester
 
 SESSIONS = "https://kafka.apache.org/42/javadoc/org/apache/kafka/streams/kstream/SessionWindows.html"
@@ -100,6 +100,23 @@ def _() -> None:
     assert [[2]] == numbers(kit)
     kit.advance("10m")
     assert [[2], [1]] == numbers(kit)
+
+
+@CASES.add(
+    "trying another gap", "https://github.com/confluentinc/ksql/issues/6369",
+    "ksqlDB: the gap is fixed, another one needs the query to be dropped and created again; asked for, open", "differs",
+    '`quiet_period = {auto = "knee", at_least = "2s", at_most = "1h"}`: sets itself while events arrive',
+)  # fmt: skip
+def _() -> None:
+    rule = AutoQuietPeriod(auto="knee", at_least="2s", default="10m", at_most="1h")
+    kit = FoldTester(Fold(name="f", source="s", group_key="key", keep="events", quiet_period=rule))
+    for number in range(1_200):
+        kit.send({"key": f"{number // 20} {number % 10}", "n": number})
+        kit.advance("41s" if number % 20 == 19 else "1s")
+
+    kit.send({"key": "a", "n": -1})
+    kit.advance("1m")
+    assert [[-1]] == [one for one in numbers(kit) if -1 in one]
 
 
 @CASES.add(

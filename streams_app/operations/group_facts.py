@@ -12,6 +12,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
 from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import group_value
+from streams_app.operations.auto_quiet_state import AutoQuietState
 from streams_app.operations.listed_group import ListedGroup
 from streams_app.quiet_period import QuietPeriod
 
@@ -50,7 +51,8 @@ class BoundState(msgspec.Struct, frozen=True):
     Attributes:
         bound: Name of the setting: ``quiet_period``, ``max_hold``, ``max_events``, ``max_changed``, ``max_bytes``, ``close_when``.
         waits_for: What closes the group: ``silence``, ``time``, one ``event`` more than the limit allows or with certain values.
-        limit: Limit of the bound, in ms, events, names or bytes; of a quiet period by event, the longest. None for ``close_when``.
+        limit: Limit of the bound, in ms, events, names or bytes; of a quiet period by event, the longest, and of one that sets
+            itself, the one after the last event of the group. None for ``close_when``.
         present: Events, names or bytes so far; None for a bound on time and ``close_when``.
         due_in_ms: Time until the bound is reached; None if it is no bound on time.
         due_at_ms: The same as a time by the clock of the partition.
@@ -143,6 +145,7 @@ class GroupState(msgspec.Struct, frozen=True):
         names: Changed names of the window; () if the fold keeps whole events.
         bounds: The bounds of the window; () if it is closed, or due.
         outbox_records: Number of its records that the broker has not acknowledged.
+        auto_quiet: The quiet period of its partition if it sets itself; otherwise None.
     """
 
     verdict: GroupVerdict
@@ -154,6 +157,7 @@ class GroupState(msgspec.Struct, frozen=True):
     outbox_records: int
     reading: PartitionReading
     last_drop: GroupDrop | None = None
+    auto_quiet: AutoQuietState | None = None
 
 
 class GroupExplanation(msgspec.Struct, frozen=True):
@@ -200,7 +204,8 @@ def state_of(
     bounds = () if found.row is None or verdict == "due" else tuple(_bounds(found.row, found.shard.clock_ms, fold, reading))
     names = () if fold.keeps_events else found.names
     return GroupState(
-        verdict, group_value(found.member), due_in_ms, found.row, names, bounds, found.waiting, reading, last_drop
+        verdict, group_value(found.member), due_in_ms, found.row, names, bounds, found.waiting, reading, last_drop,
+        AutoQuietState.of(fold, meta.get(b"learned")),
     )  # fmt: skip
 
 
@@ -249,8 +254,9 @@ def _ahead_ms(reading: PartitionReading) -> int:
 def _bounds(row: ListedGroup, clock_ms: int, fold: Fold, reading: PartitionReading) -> Sequence[BoundState]:
     quiet, hold, ahead_ms = row.quiet_in_ms, row.hold_in_ms, _ahead_ms(reading)
     is_by_event = isinstance(fold.quiet_period, QuietPeriod)
+    quiet_ms = fold.quiet_period_ms if fold.auto_quiet is None else row.quiet_period_ms
     found = [
-        BoundState("quiet_period", "silence", fold.quiet_period_ms, None, quiet + ahead_ms, clock_ms + quiet, is_by_event),
+        BoundState("quiet_period", "silence", quiet_ms, None, quiet + ahead_ms, clock_ms + quiet, is_by_event),
         BoundState("max_hold", "time", fold.max_hold_ms, None, hold + ahead_ms, clock_ms + hold),
     ]
     bounds = Bounds.of(fold)

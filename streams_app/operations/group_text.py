@@ -34,6 +34,7 @@ def _of_state(explanation: GroupExplanation, state: GroupState) -> tuple[str, di
     return verdict_text(explanation.fold, state), {
         "events": _events(state),
         "due": _due(state),
+        "quiet": "" if state.auto_quiet is None else str(state.auto_quiet),
         "dropped": "" if state.last_drop is None else dropped_text(state.last_drop),
         "outbox": _outbox(state, explanation.output),
         "read": _read(state.reading),

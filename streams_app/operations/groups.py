@@ -131,6 +131,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
                 quiet_in_ms=shard.quiet_in_ms(group.silent_from_ms - group.shorter_ms),
                 hold_in_ms=group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
                 duplicates=group.duplicates,
+                quiet_period_ms=fold.quiet_period_ms - group.shorter_ms,
             )
         )
     return rows

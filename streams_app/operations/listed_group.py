@@ -20,6 +20,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
         quiet_in_ms: Time until the quiet period ends; 0 or less: the group is due.
         hold_in_ms: Time until ``max_hold`` ends; 0 or less: the group is due.
         duplicates: Number of events that were ignored, because the group had their id (``dedupe_by``).
+        quiet_period_ms: The quiet period after its last event.
     """
 
     fold: str
@@ -37,3 +38,4 @@ class ListedGroup(msgspec.Struct, frozen=True):
     quiet_in_ms: int
     hold_in_ms: int
     duplicates: int = 0
+    quiet_period_ms: int = 0

@@ -27,6 +27,7 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.kafka.partitioner import murmur2
+from streams_app.operations.auto_quiet_state import AutoQuietState
 from streams_app.operations.folded_events import RecordRange, has_key_of, raw_events
 from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.schemas.registry import registry_of
@@ -264,6 +265,7 @@ class FoldPartition(msgspec.Struct, frozen=True):
         outbox: Records that the broker has not acknowledged.
         lag: Offsets that are not folded yet.
         is_claimed: Whether a worker has ever claimed the partition; if not, the other numbers are 0, and all of its log is unread.
+        auto_quiet: The quiet period if it sets itself; otherwise None.
     """
 
     partition: int
@@ -271,6 +273,7 @@ class FoldPartition(msgspec.Struct, frozen=True):
     outbox: int
     lag: int
     is_claimed: bool
+    auto_quiet: AutoQuietState | None = None
 
 
 async def fold_partitions(settings: Settings, fold: Fold) -> list[FoldPartition]:
@@ -291,12 +294,14 @@ async def fold_partitions(settings: Settings, fold: Fold) -> list[FoldPartition]
             for shard in shards.values():
                 pipe.zcard(shard.keys.first)
                 pipe.zcard(shard.keys.outbox)
+                pipe.hget(shard.keys.meta, "learned")
             counts = await pipe.execute()
-    open_groups, outbox = dict(zip(shards, counts[::2], strict=True)), dict(zip(shards, counts[1::2], strict=True))
+    open_groups, outbox, learned = (dict(zip(shards, counts[at::3], strict=True)) for at in range(3))
     return [
         FoldPartition(
             number, open_groups.get(number, 0), outbox.get(number, 0),
             max(0, end - max(begin, shards[number].fence + 1 if number in shards else begin)), number in shards,
+            AutoQuietState.of(fold, learned.get(number)),
         )
         for number, (begin, end) in sorted(logs.items())
     ]  # fmt: skip

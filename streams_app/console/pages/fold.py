@@ -21,7 +21,7 @@ from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.console.reading.tuning import TuningProgress, TuningResult
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.formatting import json_line, shown_key, span
+from streams_app.formatting import duration_text, json_line, milliseconds, shown_key, span
 from streams_app.operations.group_facts import BoundState
 from streams_app.operations.group_text import closing_event_text
 from streams_app.operations.groups import groups_in_redis, open_in_redis
@@ -29,7 +29,7 @@ from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.newest_records import FoldPartition, fold_partitions
 from streams_app.operations.worker_pages import counted_windows
 from streams_app.quiet_period import QuietPeriod
-from streams_app.tuning.points import Curve
+from streams_app.tuning.points import Curve, Point
 
 ROWS: Final = 50
 MOST_PAGES: Final = 200
@@ -114,6 +114,7 @@ class WindowCurve(msgspec.Struct, frozen=True, tag="found"):
         rejected: Number of records that were rejected, and are not in the curve.
         sample_error: Standard error of the ratios, if a sample of the groups was used; None: all groups were.
         command: The command that computes the same.
+        auto: What a quiet period that sets itself would have folded; None if it does not, or this is unknown.
     """
 
     points: list[CurvePoint]
@@ -126,6 +127,7 @@ class WindowCurve(msgspec.Struct, frozen=True, tag="found"):
     rejected: int
     sample_error: float | None
     command: str
+    auto: CurvePoint | None = None
 
 
 class WindowPart(msgspec.Struct, frozen=True):
@@ -136,13 +138,14 @@ class WindowPart(msgspec.Struct, frozen=True):
         computed: By the events of the last day; None: not computed yet.
         progress: The computation that runs now, maybe of another fold; None: none does.
         now_ratio: What the workers have really folded away since they started; None: they have emitted nothing.
+        now_quiet_ms: The quiet period; None if it sets itself.
     """
 
     counted: WindowCurve | Missing
     computed: WindowCurve | Missing | None
     progress: TuningProgress | None
     now_ratio: float | None
-    now_quiet_ms: int
+    now_quiet_ms: int | None
 
     @property
     def curve(self) -> WindowCurve | Missing:
@@ -258,8 +261,7 @@ def _kept_text(fold: Fold) -> str:
 
 
 def _closing_texts(fold: Fold) -> Iterator[str]:
-    quiet = "as long as its last event says" if isinstance(fold.quiet_period, QuietPeriod) else span(fold.quiet_period_ms)
-    yield f"once it was quiet for {quiet}"
+    yield f"once it was quiet for {_quiet_text(fold)}"
     yield f"once it was open for {span(fold.max_hold_ms)}"
     if fold.max_events:
         yield f"with its {fold.max_events:,} events"
@@ -270,6 +272,13 @@ def _closing_texts(fold: Fold) -> Iterator[str]:
     if fold.close_when is not None:
         values = None if callable(fold.close_when) else {path: list(values) for path, values in fold.close_when.items()}
         yield f"at an event {closing_event_text(BoundState('close_when', 'event', values=values))}"
+
+
+def _quiet_text(fold: Fold) -> str:
+    if fold.auto_quiet is not None:
+        at_least_ms, at_most_ms = milliseconds(fold.auto_quiet.at_least), fold.quiet_period_ms
+        return f"a time that sets itself, from {duration_text(at_least_ms)} to {duration_text(at_most_ms)}"
+    return "as long as its last event says" if isinstance(fold.quiet_period, QuietPeriod) else span(fold.quiet_period_ms)
 
 
 # Charts
@@ -328,7 +337,7 @@ async def window_of_fold(sources: Sources, fold: Fold, workers: Sequence[WorkerS
     result, runs = sources.tuning.results.get(fold.name), sources.tuning
     records, events = (_total(workers, name, fold) for name in ("records_emitted_total", "events_emitted_total"))
     computed = None if result is None else _computed(fold, result)
-    return WindowPart(counted, computed, runs.progress, ratio(records, events), fold.default_quiet_period_ms)
+    return WindowPart(counted, computed, runs.progress, ratio(records, events), _fixed_ms(fold))
 
 
 def _total(workers: Sequence[WorkerState], name: str, fold: Fold) -> float | None:
@@ -342,6 +351,8 @@ async def _counted(sources: Sources, fold: Fold, workers: Sequence[WorkerState])
     why = advice.why
     if isinstance(fold.quiet_period, QuietPeriod):
         why += " Events set their own quiet period: the candidates are values for the default."
+    if fold.auto_quiet is not None:
+        why += " The quiet period of this fold sets itself: the candidates are fixed ones."
     points = points_of(curve, fold, advice.quiet_ms)
     error = curve.sample.ratio_error if curve.sample else None
     return WindowCurve(
@@ -356,19 +367,28 @@ def _computed(fold: Fold, result: TuningResult) -> WindowCurve | Missing:
     return WindowCurve(
         points_of(curve, fold, advice.quiet_ms), curve.events, curve.from_ms, curve.to_ms, advice.why, result.at_ms, result.took_ms,
         counts.rejected.total(), curve.sample.ratio_error if curve.sample else None, f"streams-app tune --fold {fold.name}",
+        None if curve.auto is None else _curve_point(curve.auto.point),
     )  # fmt: skip
 
 
 def points_of(curve: Curve, fold: Fold, recommended_ms: int | None) -> list[CurvePoint]:
     """Return the points of a curve for the page."""
-    present_ms = fold.default_quiet_period_ms
+    present_ms = _fixed_ms(fold)
     return [
-        CurvePoint(
-            one.quiet_ms, one.ratio, one.records, one.quiet_ms == present_ms, one.quiet_ms == recommended_ms, one.latency_p99_ms,
-            one.peak_open_groups, one.redis_bytes,
-        )
+        _curve_point(one, is_present=one.quiet_ms == present_ms, is_recommended=one.quiet_ms == recommended_ms)
         for one in curve.points
-    ]  # fmt: skip
+    ]
+
+
+def _curve_point(one: Point, *, is_present: bool = False, is_recommended: bool = False) -> CurvePoint:
+    return CurvePoint(
+        one.quiet_ms, one.ratio, one.records, is_present, is_recommended, one.latency_p99_ms, one.peak_open_groups, one.redis_bytes
+    )
+
+
+def _fixed_ms(fold: Fold) -> int | None:
+    """Return the quiet period of a fold, or its default if events set it, in ms; None if it sets itself."""
+    return fold.default_quiet_period_ms if fold.auto_quiet is None else None
 
 
 # Partitions and groups

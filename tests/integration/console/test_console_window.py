@@ -30,6 +30,13 @@ async def events_of(app: Place, count: int) -> None:
         )
 
 
+def config_that_sets_itself(app: Place) -> Path:
+    path = Path(app.config())
+    rule = 'quiet_period = {auto = "knee", at_least = "1s", at_most = "1h"}'
+    path.write_text(path.read_text("utf-8").replace('quiet_period = "1s"', rule), "utf-8")
+    return path
+
+
 async def computed(console: RunningConsole) -> Any:
     async def result() -> Any:
         found = (await console.json(f"{PATH}.json"))["window"]
@@ -59,6 +66,25 @@ async def test_window_of_a_day_is_computed_as_by_the_command(app: Place) -> None
     ]
     assert [settings.fold(FOLD).default_quiet_period_ms] == [one["quiet_ms"] for one in found["points"] if one["is_present"]]
     assert "The same as <code>streams-app tune --fold" in text
+
+
+async def test_quiet_period_that_sets_itself_is_shown_in_the_window_and_in_each_partition(app: Place, redis_client: Redis) -> None:
+    await create_topics(app.bootstrap, app.topics, partitions=1)
+    await events_of(app, 12)
+    await open_in(app.names.app_id, FOLD, app.topics[0], redis_client, 0, [FoldEvent(0, 1_000, b"sk", {})])
+    path = config_that_sets_itself(app)
+    async with running_console(Settings.load(path, {})) as console:
+        await console.post(f"{PATH}/window", headers={"Origin": console.url})
+        found = await computed(console)
+        (row,) = (await console.json(f"{PATH}.json?partitions=yes"))["partitions"]["rows"]
+        text = (await console.get(f"{PATH}?partitions=yes"))[1]
+    expected = json.loads((await asyncio.to_thread(run, "tune", "--json", "--config", str(path))).out)["auto"]
+
+    assert (expected["records"], expected["ratio"]) == (found["auto"]["records"], found["auto"]["ratio"])
+    assert [] == [one for one in found["points"] if one["is_present"]]
+    assert (60_000, "knee", None) == (row["auto_quiet"]["quiet_ms"], row["auto_quiet"]["aim"], row["auto_quiet"]["ratio"])
+    assert "sets itself <span" in text
+    assert "1m at present, set by itself for the knee; nothing is learned yet" in text
 
 
 async def test_window_without_events_says_why_and_another_can_be_computed_afterwards(app: Place) -> None:

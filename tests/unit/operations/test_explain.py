@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streams_app import Fold
 from streams_app.cli.sentences import lay_out
 from streams_app.codec import keys_typed, member_of
+from streams_app.folding.core.auto_quiet import AutoQuiet, AutoQuietGoal, packed_gaps
 from streams_app.formatting import counted, shown_group, span, time_text
 from streams_app.health.metrics import Metrics
 from streams_app.operations.explain_group import reopening_in
@@ -304,3 +305,40 @@ def test_facts_of_a_group_that_is_due_have_no_bounds_to_wait_for() -> None:
     state = state_of(FoundGroup(StoredShard("app", FOLD, 2, NOW, 10**9), b"sa", due, (), 0), FOLD, META, (42, 42), NOW)
 
     assert ("due", 0, ()) == (state.verdict, state.due_in_ms, state.bounds)
+
+
+AUTO = {"auto": {"target_ratio": 0.5}, "at_least": "10s", "default": "3m", "at_most": "1h"}
+
+
+def explained_auto(learned: bytes) -> GroupState:
+    fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period=AUTO)
+    row = msgspec.structs.replace(ROW, quiet_period_ms=240_000, quiet_in_ms=180_000)
+    found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), b"sa", row, ("likes",), 0)
+    return state_of(found, fold, META | {b"learned": learned}, (42, 42), NOW)
+
+
+def test_quiet_period_that_sets_itself_is_explained_with_its_neighbours() -> None:
+    fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period=AUTO)
+    goal = AutoQuietGoal.of(fold)
+    assert goal is not None
+    auto = AutoQuiet(goal)
+    for number in range(3_000):
+        auto.observe(b"s%d" % (number % 300), NOW + number * 1_000)
+    state = explained_auto(packed_gaps(auto.learned))
+    text = " ".join(explained(fold, state).split())
+
+    assert auto.quiet_ms > 180_000
+    assert "in 3 min (2023-11-14 22:16:20Z), once quiet for 4 min" in text
+    assert "quiet 5m at present, set by itself for a folding ratio of 50.0%: recent events would fold" in text
+    assert state.auto_quiet is not None
+    assert [240_000, 300_000, 360_000] == [
+        one.quiet_ms for one in (state.auto_quiet.shorter, state.auto_quiet, state.auto_quiet.longer) if one
+    ]
+
+
+@pytest.mark.parametrize("learned", [b"", b"damaged"])
+def test_quiet_period_that_has_learned_nothing_is_its_default(learned: bytes) -> None:
+    state = explained_auto(learned)
+
+    assert (180_000, None) == (state.auto_quiet and state.auto_quiet.quiet_ms, state.auto_quiet and state.auto_quiet.ratio)
+    assert "3m at present, set by itself for a folding ratio of 50.0%; nothing is learned yet" in str(state.auto_quiet)

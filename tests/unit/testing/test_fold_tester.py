@@ -393,3 +393,37 @@ def test_values_of_names_are_not_encoded_if_only_names_are_kept(value: bytes) ->
     (record,) = kit.send(b'{"g": "a", "status": "done", "m": {"x": %b}}' % value)
 
     assert (["x"], []) == (record.value["m"], kit.dead_letters)
+
+
+ROW_OF_DEBEZIUM = {"op": "c", "before": None, "after": {"g": "a", "m": {"x": 1}}, "source": {}, "ts_ms": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({}, event("a", "x")),
+        ({"keep": "last"}, event("a") | {"m": {"x": 1}}),
+        ({"keep": {"x": "sum"}}, event("a") | {"m": {"x": 1}}),
+        ({"keep": "events", "changed": ""}, event("a", "x")),
+        ({"keep": "events", "changed": "", "fields": ["m"]}, event("a", "x")),
+        ({"leading": True}, event("a", "x")),
+        ({"dedupe_by": "id"}, event("a", "x") | {"id": 1}),
+        ({"close_when": {"is": ["over"]}}, event("a", "x")),
+        ({"only": {"g": "a"}}, event("a", "x")),
+        ({"group_key": lambda found: found["g"]}, event("a", "x")),
+        ({"format": "debezium", "changed": "m"}, ROW_OF_DEBEZIUM),
+        ({"backlog": "sessions"}, event("a", "x")),
+        ({"max_events": 10}, event("a", "x")),
+    ],
+    ids=[
+        "names", "last", "sum", "events", "fields", "leading", "dedupe_by", "close_when", "only", "function", "debezium",
+        "sessions", "max_events",
+    ],
+)  # fmt: skip
+def test_each_kind_of_fold_has_a_quiet_period_that_sets_itself(options: dict[str, Any], value: dict[str, Any]) -> None:
+    kit = FoldTester(fold(quiet_period={"auto": "knee", "at_least": "2s", "default": "1m", "at_most": "1h"}, **options))
+    kit.send(value)
+
+    assert ([], []) == (kit.dead_letters, kit.advance("1m"))
+    kit.advance("2s")
+    assert ([], 1) == (kit.open_groups, len(kit.records))

@@ -22,3 +22,10 @@ def test_page_of_a_fold_says_which_events_it_skips(options: dict[str, Any], text
     fold = Fold(**{"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "1s"} | options)
 
     assert [text] == [rule.text for rule in definition_of(fold) if rule.what == "skips"]
+
+
+def test_page_of_a_fold_shows_the_limits_of_a_quiet_period_that_sets_itself() -> None:
+    quiet_period = {"auto": "knee", "at_least": "10s", "at_most": "1h"}
+    fold = Fold(name="f", source="s", group_key="id", changed="m", quiet_period=quiet_period)
+
+    assert any("once it was quiet for a time that sets itself, from 10s to 1h" in rule.text for rule in definition_of(fold))

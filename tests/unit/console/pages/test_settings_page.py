@@ -56,6 +56,16 @@ def test_setting_of_a_secret_file_shows_its_path_only(tmp_path: Path) -> None:
     assert CANARY not in html(page) and str(tmp_path / "token") in html(page)
 
 
+def test_quiet_period_that_sets_itself_has_a_row_for_each_of_its_settings() -> None:
+    rule = {"auto": {"target_ratio": 0.95}, "at_least": "10s", "at_most": "1h"}
+    found = shown_in(settings_of(folds=[FOLDS[0] | {"quiet_period": rule}]))
+    table = "folds.likes.quiet_period"
+
+    assert [("target_ratio = 0.95", None), ("10s", None), ("none", "none"), ("1h", None)] == [
+        found[f"{table}.{name}"][:2] for name in ("auto", "at_least", "default", "at_most")
+    ]
+
+
 def test_setting_is_marked_if_it_differs_from_its_default() -> None:
     found = shown_in(settings_of(worker={"tick": "500ms", "grace": "15s"}, http={"token_file": Path("/etc/token")}))
 
