@@ -156,8 +156,10 @@ class Hub:
         wanted = self._wanted()
         try:
             with self._metrics.live_look_seconds.time():
+                # The reply may wait, in this process if it is frozen: that time counts as the age of the polled values.
+                asked_ms = self._clock.monotonic_ms()
                 self._redis_ms, changed = await self._poller.poll_once(wanted)
-                self._asked_ms = self._clock.monotonic_ms()
+                self._asked_ms = asked_ms
                 self._add_dirty(changed)
                 await self._present(wanted, waiting)
         except ERRORS as error:

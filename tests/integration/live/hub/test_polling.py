@@ -6,12 +6,19 @@ import pytest
 import redis.asyncio
 from redis.exceptions import ResponseError
 
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.live.core.operations import Change
-from streams_app.live.core.state import ViewState
+from streams_app.live.core.state import BEHIND_MS, ViewState
+from streams_app.live.hub.connection import Connection
+from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.polling import Poller
 from streams_app.live.store.view_store import ViewMetadata
-from streams_app.settings import LiveView
+from streams_app.settings import LiveView, Settings
 from tests.conftest import Names
+from tests.helpers.live.hubs import Owner, now_ms
+from tests.helpers.manual_clock import ManualClock
+from tests.integration.live.hub.views import SUPPORTERS
 from tests.integration.live.store.test_scripts import CLOCK_MS, EXPIRY_MS, Shard, put
 
 NEWS = LiveView(name="news", source="t", kind="list", page="a", item="b", expiry="1m", payload=["c"], public=True)
@@ -39,6 +46,28 @@ async def test_each_state_of_one_owner_is_polled(redis_client: redis.asyncio.Red
         counts.append((await shard.poll(), shard.shown().count))
 
     assert counts == [({("news", "p")}, count) for count in (1, 2, 3)]
+
+
+async def test_values_whose_reply_was_late_are_as_old_as_their_request(
+    redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, clock = Settings(app_id=names.app_id, live=(SUPPORTERS,)), ManualClock(now_ms())
+    hub = Hub(settings, redis_client, clock, Metrics(settings), Status())
+    owner = Owner(redis_client, names.app_id, SUPPORTERS)
+    await owner.claim()
+    poll_once = Poller.poll_once
+
+    async def frozen(poller: Poller, wanted: dict[str, list[str]]) -> tuple[int, set[tuple[str, str]]]:
+        found = await poll_once(poller, wanted)
+        clock.advance_ms(BEHIND_MS + 1_000)
+        return found
+
+    monkeypatch.setattr(Poller, "poll_once", frozen)
+    hub.open(connection := Connection("7", [SUPPORTERS]))
+    await hub.poll_once()
+    (message,) = connection.take()
+
+    assert message.state.state == "behind"
 
 
 async def test_expiry_of_some_items_is_polled(redis_client: redis.asyncio.Redis, names: Names) -> None:
