@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +56,9 @@ PAGES: Final = {
     "repair": "/actions/repair?store=dashboard",
 }
 """Paths by name; ``SOURCE`` and ``DEAD`` are topics."""
+
+KINDS: Final = ("overview", "fold", "record", "read store", "dead letters", "settings", "flush")
+"""One page of each kind: with cards, charts and open groups, a time line, facts, a table to choose from, findings, a form."""
 
 LOGIN: Final = "/login"
 """The only page without a navigation; a console with a token has it."""
@@ -141,9 +144,12 @@ async def seen(
             tabs.errors[:] = [error for error in tabs.errors if "status of 4" not in error and "status of 503" not in error]
 
 
-async def each_page(app: Place, console: RunningConsole, tabs: Tabs) -> AsyncIterator[tuple[str, Page]]:
-    """Open every page, one after another: a browser keeps six connections to a host, and each live page has one."""
-    for name, path in PAGES.items():
+async def each_page(
+    app: Place, console: RunningConsole, tabs: Tabs, names: Iterable[str] = tuple(PAGES)
+) -> AsyncIterator[tuple[str, Page]]:
+    """Open pages, one after another: a browser keeps six connections to a host, and each live page has one."""
+    for name in names:
+        path = PAGES[name]
         page = await tabs.open(console.url + path.replace("SOURCE", app.topics[0]).replace("DEAD", app.topics[2]))
         await page.wait_for_selector(READY)
         yield name, page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.resources import files
 from importlib.util import find_spec
 
@@ -12,7 +13,7 @@ from redis.asyncio import Redis
 from tests.conftest import _unavailable
 from tests.helpers.cli.commands import FOLD, Place
 from tests.helpers.console.consoles import RunningConsole
-from tests.helpers.console.shown import LOGIN, each_page, seen
+from tests.helpers.console.shown import KINDS, LOGIN, PAGES, each_page, seen
 from tests.helpers.waiting import wait_until
 from tests.integration.console.test_console_browser import browser
 from tests.servers.cache import ServerUnavailableError
@@ -41,9 +42,13 @@ async def violations(page: Page, script: str) -> dict[str, list[str]]:
     return {scheme: texts for scheme, texts in found.items() if texts}
 
 
-@pytest.mark.parametrize("are_servers_away", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("are_servers_away", "pages"),
+    [(False, KINDS), *(pytest.param(are_away, PAGES, marks=pytest.mark.long) for are_away in (False, True))],
+    ids=["each kind", "all", "all without servers"],
+)
 async def test_no_page_violates_a_rule_of_accessibility(
-    app: Place, redis_client: Redis, browser: Browser, are_servers_away: bool
+    app: Place, redis_client: Redis, browser: Browser, are_servers_away: bool, pages: Iterable[str]
 ) -> None:
     script = axe_core()
     found = {}
@@ -51,7 +56,7 @@ async def test_no_page_violates_a_rule_of_accessibility(
         if not are_servers_away:
             await console.post(f"/folds/{FOLD}/window")
             await wait_until(lambda: is_drawn(console), 60, "the curve of the window")
-        async for name, page in each_page(app, console, tabs):
+        async for name, page in each_page(app, console, tabs, pages):
             found[name] = await violations(page, script)
 
     assert {} == {name: texts for name, texts in found.items() if texts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place
 from tests.helpers.console.consoles import running_console, token_file, with_console
-from tests.helpers.console.shown import PAGES, each_page, seen
+from tests.helpers.console.shown import KINDS, PAGES, each_page, seen
 from tests.helpers.live.browsers import CONTRAST, SHIFT, opened_tabs, shows, started_browser
 from tests.helpers.waiting import wait_until
 
@@ -53,13 +53,17 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.mark.parametrize(
-    "view", [view if view in ("dark", "small") else pytest.param(view, marks=pytest.mark.long) for view in VIEWS]
+    ("view", "pages"),
+    [("dark", KINDS), *(pytest.param(view, PAGES, marks=[] if view == "small" else pytest.mark.long) for view in VIEWS)],
+    ids=["dark: each kind", *VIEWS],
 )
-async def test_every_page_is_legible_and_fits(app: Place, redis_client: Redis, browser: Browser, view: str) -> None:
+async def test_every_page_is_legible_and_fits(
+    app: Place, redis_client: Redis, browser: Browser, view: str, pages: Iterable[str]
+) -> None:
     poor: dict[str, Any] = {}
     overflow = {}
     async with seen(app, redis_client, browser, **VIEWS[view]) as (console, tabs):
-        async for name, page in each_page(app, console, tabs):
+        async for name, page in each_page(app, console, tabs, pages):
             assert await page.title()
             if view != "without-javascript":
                 poor[name] = await page.evaluate(CONTRAST)
@@ -143,12 +147,13 @@ async def test_login_is_by_keyboard_alone(app: Place, browser: Browser, tmp_path
     assert [(True, "Lax")] == [(cookie.get("httpOnly"), cookie.get("sameSite")) for cookie in cookies]
 
 
+@pytest.mark.parametrize("pages", [KINDS, pytest.param(PAGES, marks=pytest.mark.long)], ids=["each kind", "all"])
 async def test_everything_on_every_page_is_reached_by_the_tab_key_in_its_order_and_seen(
-    app: Place, redis_client: Redis, browser: Browser
+    app: Place, redis_client: Redis, browser: Browser, pages: Iterable[str]
 ) -> None:
     found = {}
     async with seen(app, redis_client, browser) as (console, tabs):
-        async for name, page in each_page(app, console, tabs):
+        async for name, page in each_page(app, console, tabs, pages):
             await page.evaluate(STILL)
             reached = []
             for _ in range(await page.evaluate("() => window.wanted.length")):
