@@ -46,6 +46,11 @@ FOLDS: dict[str, dict[str, str]] = {
     "events": {"keep": '"events"', "changed": "", "max_bytes": "100_000"},
     "fields": {"keep": '"events"', "changed": "", "fields": '("account_id", "status")'},
     "by-event": {"quiet_period": '{"field": "wait", "default": "1h", "at_most": "2h"}', "leading": "True"},
+    "auto": {
+        "quiet_period": '{"auto": "knee", "at_least": "10s", "default": "1h", "at_most": "2h"}',
+        "keep": '"events"',
+        "changed": "",
+    },
     "only": {"only": '{"status": ["open", "done", "x"], "account_id": list("abcdefgh")}'},
     "dedupe": {"dedupe_by": '"event_id"', "keep": '{"likes": "sum"}'},
     "bounds": {"max_hold": '"5h"', "max_events": "50", "max_changed": "90"},
@@ -68,7 +73,7 @@ FOLDS: dict[str, dict[str, str]] = {
     "cloudevents": {"format": '"cloudevents"', "keep": '{"likes": "sum"}'},
 }
 """Name of a fold → its settings as Python expressions, beside :data:`PLAIN`; "" leaves one out."""
-USUAL = {"names", "events", "means-closing", "lists", "key", "functions", "debezium-last", "cloudevents"}
+USUAL = {"names", "events", "auto", "means-closing", "lists", "key", "functions", "debezium-last", "cloudevents"}
 """Folds of `make test`: each kind of group key and each format is among them."""
 
 OF_REGISTRY = {"avro", "protobuf", "json-schema"}
