@@ -1,5 +1,7 @@
 //! Hostile bytes: whatever a broker or a producer sends, parsing and reading neither panic nor allocate more than a few times its size.
 
+#![cfg_attr(fuzzing, allow(dead_code, unused_imports))]
+
 use crate::batches;
 use crate::folded::{Folded, Parts, Sealed};
 use crate::json::{self, Fields};
@@ -22,7 +24,7 @@ impl Random {
     }
 }
 
-fn fields() -> Fields {
+pub fn fields() -> Fields {
     let bits = [(b"likes".to_vec(), 0), (b"shares".to_vec(), 255)].into_iter().collect();
     Fields { group: b"id".to_vec(), changed: b"m".to_vec(), value_bytes: 1_000, key_bytes: 40, names_per_event: 5, bits }
 }
@@ -137,6 +139,15 @@ fn fold(random: &mut Random, rows: &[Row], body: &[u8]) {
     }
 }
 
+/// Parses a batch, reads and aggregates it; returns whether it was accepted.
+pub fn read_batch(seed: u64, header: &[u8], body: &[u8]) -> bool {
+    let Some(rows) = records::parse(header, body) else { return false };
+    // A record has seven bytes at least: memory is bounded by what was received, not by a size that it states.
+    assert!(rows.capacity() <= body.len() / 7, "seed {seed}");
+    fold(&mut Random(seed | 1), &rows, body);
+    true
+}
+
 #[test]
 fn whole_batches_are_parsed() {
     let mut random = Random(1);
@@ -157,14 +168,7 @@ fn damaged_batches_neither_panic_nor_take_much_memory() {
         if random.below(3) == 0 {
             damage(random, &mut header);
         }
-        match records::parse(&header, &body) {
-            // A record has seven bytes at least: memory is bounded by what was received, not by a size that it states.
-            Some(rows) => {
-                assert!(rows.capacity() <= body.len() / 7, "seed {seed}");
-                fold(random, &rows, &body);
-            }
-            None => refused += 1,
-        }
+        refused += u32::from(!read_batch(seed, &header, &body));
     }
     assert!(refused > 50_000);
 }

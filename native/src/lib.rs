@@ -5,13 +5,20 @@
 
 mod batches;
 mod folded;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod hostile;
 mod json;
 mod pack;
 mod range;
 mod records;
 mod sending;
+
+/// What the targets of `native/fuzz` call.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::hostile::{fields, read_batch};
+    pub use crate::json::{read, Mask};
+}
 
 use hashbrown::HashMap;
 use json::{Fields, Mask, MASKED_NAMES};
