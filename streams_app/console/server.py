@@ -71,6 +71,9 @@ HEADERS: Final = {
 OPEN_PATHS: Final = ("/login", "/static/", "/health")
 """Paths that are answered without a session."""
 
+MAY_SEE: Final = web.RequestKey("may_see", bool)
+"""Key of a request: whether its client may see names of the application, which are in the navigation of each page."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -142,6 +145,7 @@ class ConsoleServer:
                 response = web.Response(status=error.status, headers=error.headers)
             else:
                 response = self._error(request, error.status, _HTTP_TEXTS.get(error.status, error.reason))
+                response.headers.update({name: value for name, value in error.headers.items() if name == "Allow"})
         except StreamsAppError as error:
             response = self._error(request, 503, str(error))
         except Exception as error:  # noqa: BLE001  # a defect of one page; the others go on
@@ -160,7 +164,9 @@ class ConsoleServer:
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._sessions is None or request.path.startswith(OPEN_PATHS) or self._has_session(request, self._sessions):
+        is_open = self._sessions is not None and request.path.startswith(OPEN_PATHS)
+        request[MAY_SEE] = not is_open and (self._sessions is None or self._has_session(request, self._sessions))
+        if is_open or request[MAY_SEE]:
             return await handler(request)
         if wants_json(request) or wants_stream(request) or request.path.endswith(".json"):
             raise PageError(401, "A token is needed: Authorization: Bearer ..., or the cookie of a session")
@@ -259,8 +265,9 @@ class ConsoleServer:
             query = f"?{raw}" if raw else ""
             json_path = page.json_path.format(**{name: quote(value, safe="") for name, value in names.items()}) + query
             title = page.title.format(**names)
+        sections = self._sections() if request.get(MAY_SEE) else []
         return Shell(
-            self._settings.app_id, title, request.path, request.path_qs, json_path, self._sections(),
+            self._settings.app_id, title, request.path, request.path_qs, json_path, sections,
             page is not None and page.is_live,
             self._sessions is not None and page is not None, self._sources.clock.now_ms(),
         )  # fmt: skip
@@ -372,7 +379,11 @@ class ConsoleServer:
             raise PageError(403, "This form is of another web site")
 
 
-_HTTP_TEXTS: Final = {404: "There is no such page.", 405: "This address takes no such requests."}
+_HTTP_TEXTS: Final = {
+    404: "There is no such page.",
+    405: "This address takes no such requests.",
+    413: f"The request is too large: its body has at most {MAX_BODY:,} bytes.",
+}
 
 
 def wants_json(request: web.Request) -> bool:

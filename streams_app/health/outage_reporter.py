@@ -64,7 +64,8 @@ class OutageReporter:
         """Since when the dependency does not work, and why, without values of events or rows; None if it works."""
         if self._fault is None:
             return None
-        return f"{self._what} does not work since {time_text(self._since_ms)}: {self._public_fault}"
+        why = self._public_fault.removeprefix(f"{self._what} ")  # the errors of a store begin with its name
+        return f"{self._what} does not work since {time_text(self._since_ms)}: {why}"
 
     @property
     def waits_for_operator(self) -> bool:

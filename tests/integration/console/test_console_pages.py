@@ -142,9 +142,10 @@ async def test_headers_forbid_scripts_of_others_frames_and_referrers(settings: S
 
 async def test_other_methods_and_large_bodies_are_rejected(settings: Settings) -> None:
     async with running_console(settings) as console:
-        found = [(await console.post("/"))[0], (await console.post("/login", data=b"x" * 100_000))[0]]
+        status, _, headers = await console.post("/")
+        found = (await console.post("/login", data=b"x" * 100_000))[0]
 
-    assert [405, 303] == found
+    assert (405, "GET,HEAD", 303) == (status, headers["Allow"], found)
 
 
 async def test_request_for_another_host_is_rejected_without_a_token(settings: Settings) -> None:
@@ -153,6 +154,25 @@ async def test_request_for_another_host_is_rejected_without_a_token(settings: Se
 
     assert 403 == status
     assert "app_id" not in text
+
+
+async def test_errors_of_those_who_may_not_see_the_console_name_nothing_of_the_application(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with_token = with_console(settings, token_file=token_file(tmp_path))
+    async with running_console(with_token) as console:
+        found = [await console.get(path) for path in ("/loginx", "/health/none", "/static/none")]
+        found.append(await console.post("/login", data={"token": "wrong"}, headers={"Origin": "https://evil.example.com"}))
+        seen = await console.get("/none", headers={"Authorization": "Bearer right"})
+        for number in range(11):
+            last = await console.get("/", headers={"Authorization": f"Bearer {number}"})
+    async with running_console(settings) as console:
+        another_host = await console.get("/", headers={"Host": "evil.example.com"})
+    found += [last, another_host]
+
+    assert [404, 404, 404, 403, 429, 403] == [status for status, _, _ in found]
+    assert [False] * 6 == [FOLD in text for _, text, _ in found]
+    assert (404, True) == (seen[0], FOLD in seen[1])
 
 
 async def test_each_page_is_json_by_accept_header_and_described_by_openapi(settings: Settings) -> None:

@@ -26,7 +26,7 @@ def test_remark_says_since_when_and_why_without_what_only_the_log_may_have() -> 
     outages = OutageReporter("read store dash", clock=clock)
     remarks = [outages.remark]
     for error in (
-        TryAgainError("postgresql://shop@db:\n  no answer in time"),
+        TryAgainError("read store dash postgresql://shop@db:\n  no answer in time"),
         SourceFailedError("current raised KeyError: 'anna@example.com'", "", is_data_error=True),
         ValueError("anna@example.com"),
         TryAgainError("x" * 10_000),
