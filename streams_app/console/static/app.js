@@ -84,7 +84,8 @@ const draw = (box) => {
   const isCount = !units[unit] && !unit.endsWith("/s")  // there is no half group
   const short = (value) => units[unit]?.(value).replace(".0%", "%") ?? number(value)
   const plot = new uPlot({
-    width: box.clientWidth, height: box.clientHeight, legend: { show: false }, padding: [6, 4, 0, 0],
+    width: box.clientWidth, height: box.clientHeight, legend: { show: false },
+    padding: [6, 16, 0, 0],  // on the right there is room for half of the last time of the axis
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, fill: color("--accent") } },
     scales: { y: { range: (_, __, most) => [0, unit === "share" ? 1 : most > 0 ? most * 1.1 : 1] } },
     series: [{}, { stroke: color("--accent"), fill: `${color("--accent")}1a`, width: 1.5, spanGaps: false, points: { show: false } }],
