@@ -123,10 +123,14 @@ async def test_lost_console_is_said_and_the_page_stays(app: Place, redis_client:
             page = await tabs.open(console.url + PAGES["fold"])
             await shows(page, "#connection", "live")
         await shows(page, "#connection", "not connected")
+        await page.set_viewport_size({"width": 1280, "height": 360})  # lower than the list of pages
+        box = await page.locator("#connection").bounding_box()
         rows = await page.locator(".groups tbody th").count()
         tabs.errors.clear()  # of the lost connection
 
     assert 3 == rows
+    assert box is not None
+    assert 0 <= box["y"] <= 360 - box["height"]
 
 
 async def test_login_is_by_keyboard_alone(app: Place, browser: Browser, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ async def test_other_methods_and_large_bodies_are_rejected(settings: Settings) -
     assert (405, "GET,HEAD", 303) == (status, headers["Allow"], found)
 
 
-async def test_request_for_another_host_is_rejected_without_a_token(settings: Settings) -> None:
+async def test_request_for_foreign_is_rejected_without_a_token(settings: Settings) -> None:
     async with running_console(settings) as console:
         status, text, _ = await console.get("/overview.json", headers={"Host": "evil.example.com"})
 
@@ -167,8 +167,8 @@ async def test_errors_of_those_who_may_not_see_the_console_name_nothing_of_the_a
         for number in range(11):
             last = await console.get("/", headers={"Authorization": f"Bearer {number}"})
     async with running_console(settings) as console:
-        another_host = await console.get("/", headers={"Host": "evil.example.com"})
-    found += [last, another_host]
+        foreign = await console.get("/", headers={"Host": "evil.example.com"})
+    found += [last, foreign]
 
     assert [404, 404, 404, 403, 429, 403] == [status for status, _, _ in found]
     assert [False] * 6 == [FOLD in text for _, text, _ in found]
