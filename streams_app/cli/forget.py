@@ -24,6 +24,14 @@ MAX_KEY_BYTES: Final = 65_536
 @click.option("--json", "as_json", is_flag=True, help="The receipt, or the plan, as one JSON object.")
 @click.option("--reference", metavar="TEXT", default="", help="Text for receipt and audit line, such as the number of the request.")
 @click.option("--with-key", is_flag=True, help="Name the key in the receipt; without this option it has only a salted digest.")
+@click.option("--tombstones", is_flag=True, help="Write tombstones of KEY into compacted topics that only this application writes.")
+@click.option(
+    "--tombstone-topic",
+    "tombstone_topics",
+    metavar="TOPIC",
+    multiple=True,
+    help="Write a tombstone of KEY into each partition of this compacted topic of the application, such as a source; repeatable.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, 86_400),
@@ -32,7 +40,10 @@ MAX_KEY_BYTES: Final = 65_536
     help="Seconds to wait for workers to read what was in the topics at the start; 0: do not wait.",
 )
 @click.argument("key")
-def command(settings: Settings, yes: bool, as_json: bool, reference: str, with_key: bool, timeout: float, key: str) -> int | None:
+def command(
+    settings: Settings, yes: bool, as_json: bool, reference: str, with_key: bool, tombstones: bool,
+    tombstone_topics: tuple[str, ...], timeout: float, key: str,
+) -> int | None:  # fmt: skip
     """Erase KEY from folds, journals, live views and read stores, and print a receipt.
 
     Write KEY as in the events: account_1, 17, ["a",1]. With quotes, '"17"', it is a text. Without quotes, 17 stands for the number
@@ -45,14 +56,16 @@ def command(settings: Settings, yes: bool, as_json: bool, reference: str, with_k
     """
     from streams_app.formatting import json_line, time_text
     from streams_app.operations.audit import audit, user_text
-    from streams_app.operations.forget import forget, plan_forget
+    from streams_app.operations.forget import Request, forget, plan_forget
     from streams_app.operations.forget.part import ForgottenKey
+    from streams_app.operations.forget.topics import WantedTombstones
 
     if len(key.encode("utf-8", "surrogateescape")) > MAX_KEY_BYTES:
         raise click.UsageError(f"KEY has more than {MAX_KEY_BYTES} bytes: no group has such a key (limits.key_bytes)")
     clock = SystemClock()
     began = time_text(clock.now_ms())
-    receipt = asyncio.run(forget(settings, key, clock, timeout) if yes else plan_forget(settings, key, clock))
+    request = Request(key, WantedTombstones(tombstones, tombstone_topics))
+    receipt = asyncio.run(forget(settings, request, clock, timeout) if yes else plan_forget(settings, request, clock))
     if as_json:
         times = began, time_text(clock.now_ms())
         row = receipt.as_json(
@@ -63,7 +76,7 @@ def command(settings: Settings, yes: bool, as_json: bool, reference: str, with_k
         _print(receipt, is_plan=not yes)
     if not yes:
         return None
-    removed = sum(sum(counts.values()) for counts in receipt.found.values())
+    removed = sum(row["number"] for row in receipt.counts(is_written=False))
     audit(clock, "forget", reference=repr(reference), removed=removed, complete=not receipt.not_yet)
     return TryAgainError.exit_code if receipt.not_yet else None
 
@@ -71,11 +84,12 @@ def command(settings: Settings, yes: bool, as_json: bool, reference: str, with_k
 def _print(receipt: Receipt, *, is_plan: bool) -> None:
     from streams_app.formatting import time_text
 
-    found = [f"{where}: {number} {what}" for where, counts in receipt.found.items() for what, number in counts.items() if number]
-    verb = "would erase" if is_plan else "erased"
-    for line in found:
-        click.echo(f"{verb}      {line}")
-    if not found:
+    erased, written = receipt.counts(is_written=False), receipt.counts(is_written=True)
+    for verb, rows in (("erase", erased), ("write", written)):
+        shown = f"would {verb}" if is_plan else {"erase": "erased     ", "write": "written    "}[verb]
+        for row in rows:
+            click.echo(f"{shown}  {row['where']}: {row['number']} {row['what']}")
+    if not erased:
         click.echo("nothing is stored of this key" if is_plan else "nothing was stored of this key")
     for kept in receipt.kept:
         until = "" if kept.until_ms is None else f" ({time_text(kept.until_ms)})"

@@ -24,6 +24,8 @@ ID: Final = "ce_id"
 TYPE: Final = "ce_type"
 SOURCE: Final = "ce_source"
 FOLD_ID: Final = "fold-id"
+ERASURE: Final = "streams-app-erasure"
+"""Header of a tombstone that ``streams-app forget`` has produced. Every component skips it, so nothing of its key is stored."""
 TIME: Final = "ce_time"
 CORRELATION_ID: Final = "ce_correlationid"
 CAUSATION_ID: Final = "ce_causationid"
@@ -74,6 +76,11 @@ def header(headers: Headers, name: str) -> str | None:
         if key == name and value is not None:
             return value.decode("utf-8", "replace")
     return None
+
+
+def is_erasure(record: Any) -> bool:
+    """Return whether a record is a tombstone of ``streams-app forget``."""
+    return record.value is None and any(name == ERASURE for name, _ in getattr(record, "headers", None) or ())
 
 
 def source_of(headers: Headers) -> bytes:

@@ -68,7 +68,7 @@ class PythonReader(EventReader):
     def _event(self, record: SourceRecord, value: Any) -> Event | None:
         fold = self._fold
         if not record.value:
-            if fold.tombstones == "ignore":
+            if self._ignores(record):
                 return None
             raise BadEventError("tombstone", "the value is empty")
         if len(record.value) > self._limits.value_bytes:

@@ -18,6 +18,7 @@ from streams_app.delivery.batch import SourceRecord
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.events.headers import is_erasure
 from streams_app.exact_json import encode
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
@@ -142,7 +143,7 @@ class EventReader:
         if decoded is None:
             decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
-            if (value is None and self._fold.tombstones == "ignore") or (self._only and self._is_skipped(value)):
+            if (value is None and self._ignores(record)) or (self._only and self._is_skipped(value)):
                 continue
             try:
                 event = value if type(value) is dict else self._rest_of(value)
@@ -153,6 +154,10 @@ class EventReader:
             if record.key != read[2][1:]:
                 faults.count_misrouted(record.offset)
             yield read
+
+    def _ignores(self, record: SourceRecord) -> bool:
+        """Return whether a record with an empty value is skipped."""
+        return self._fold.tombstones == "ignore" or is_erasure(record)
 
     def _is_skipped(self, value: Any) -> bool:
         """Return whether an event does not match ``only``; False if it must be rejected, because it could not be decoded."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS, ShortRow, short_of
 from streams_app.journal.core.day import clock_after, day_of, ends
-from streams_app.journal.core.entry import PLAIN, SAME_KEY, KeySettings, Row, headers_with_key, row_of
+from streams_app.journal.core.entry import PLAIN, SAME_KEY, KeySettings, Row, headers_with_key, row_of, without_erased_key
 from streams_app.journal.core.usual import UsualKeys
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
@@ -118,11 +118,12 @@ class JournalChunker:
                     rows[key].append((record.offset, time_ms, value, headers) if headers else (record.offset, time_ms, value))
                 size = len(key) + len(value)
             else:
-                row, reason = row_of(record, self._journal, self._limits, self._values)
+                stored = without_erased_key(record)
+                row, reason = row_of(stored, self._journal, self._limits, self._values)
                 if reason is not None:
                     chunk.unkeyed[reason] += 1
                 key, time_ms, size = row.key, row.time_ms, received(row)
-                headers = headers_with_key(key, row.headers, record.key, is_by_record_key=is_by_record_key)
+                headers = headers_with_key(key, row.headers, stored.key, is_by_record_key=is_by_record_key)
                 rows[key].append(short_of(row._replace(headers=headers)))
             sizes[key] += size
             received_bytes += size

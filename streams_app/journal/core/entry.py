@@ -9,6 +9,7 @@ import orjson
 from streams_app.codec import at_path, member_of
 from streams_app.delivery.batch import SourceRecordWithHeaders
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.events.headers import is_erasure
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
@@ -75,6 +76,19 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 class _NoKeyError(Exception):
     """An event has no usable key; the text is the reason."""
+
+
+class _KeylessRecord(NamedTuple):
+    offset: int
+    timestamp: int | None
+    value: bytes | None
+    headers: Headers
+    key: bytes | None = None
+
+
+def without_erased_key(record: SourceRecordWithHeaders) -> SourceRecordWithHeaders:
+    """Return the record to be stored: without its key if it is a tombstone by which ``streams-app forget`` erases this key."""
+    return _KeylessRecord(record.offset, record.timestamp, None, tuple(record.headers)) if is_erasure(record) else record
 
 
 PLAIN: Final = ValueReader("json")

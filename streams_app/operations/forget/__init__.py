@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+
+from redis.asyncio import Redis
 
 from streams_app.clock import Clock
-from streams_app.delivery.batch import TP
 from streams_app.errors import StreamsAppError, TryAgainError
-from streams_app.kafka.admin import Topic, admin_client, partition_counts, topic_configs
+from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import commits_in, in_group, member_count
 from streams_app.operations.flush import POLL_SECONDS
-from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt, TopicBounds
-from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, StorePart, ViewPart, bounds_of
+from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt
+from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, StorePart, ViewPart
+from streams_app.operations.forget.topics import WantedTombstones, bounds_of, facts_of, kept_in, tombstone_parts, with_times
 from streams_app.operations.groups import redis_of
 from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, READ_STORES, SUBSCRIBERS, components_of, topics_of
 from streams_app.requirements.workload import declared
@@ -34,12 +37,11 @@ from streams_app.subscribers.execution.executor import call_forget
 class SubscriberPart:
     """The function ``forget`` of a subscriber. It is called once the subscriber has finished the events that its topic had."""
 
-    has_offsets = False
+    has_offsets, fills = False, ""
 
     def __init__(self, forgetting: Forgetting, one: Subscription) -> None:
         self.where = f"subscriber {one.subscriber.name}"
         self._forgetting, self._one = forgetting, one
-        self._logs: dict[TP, TopicBounds] | None = None
         self._is_called = False
 
     async def find(self) -> Counter[str]:
@@ -62,13 +64,10 @@ class SubscriberPart:
         if not self._one.subscriber.is_enabled:
             return []
         kafka, topic = self._forgetting.settings.kafka, self._one.topic
-        if self._logs is None:  # read now, because folds have emitted to their output topics meanwhile
-            async with admin_client(kafka) as client:
-                counts = await partition_counts(client, [topic])
-            self._logs = await bounds_of(self._forgetting.settings, counts)
+        tps = [tp for tp in self._forgetting.logs if tp.topic == topic]
         async with in_group(kafka, self._one.group) as consumer:
-            commits = await commits_in(kafka, consumer, self._one.group, list(self._logs))
-        return self._forgetting.unread(topic, {tp.partition: commit.offset for tp, commit in commits.items()}, self._logs)
+            commits = await commits_in(kafka, consumer, self._one.group, tps)
+        return self._forgetting.unread(topic, {tp.partition: commit.offset for tp, commit in commits.items()})
 
 
 def _with_function(settings: Settings) -> list[Subscription]:
@@ -95,68 +94,101 @@ UNDECLARED: Final = Kept("components that are not declared", "their state is not
 CALLS: Final = "calls of its function forget"
 
 
-async def plan_forget(settings: Settings, typed: str, clock: Clock) -> Receipt:
+class Request(NamedTuple):
+    """What the command is asked to forget.
+
+    Attributes:
+        typed: Group key as typed, see :func:`.keys_typed`.
+        tombstones: Which compacted topics get tombstones.
+    """
+
+    typed: str
+    tombstones: WantedTombstones = WantedTombstones()
+
+
+async def plan_forget(settings: Settings, request: Request, clock: Clock) -> Receipt:
     """Return what :func:`forget` would remove at present, and what it never removes. Change nothing."""
-    key = ForgottenKey.of(typed)
-    topics, kept = await _topics(settings, clock.now_ms())
-    logs = await bounds_of(settings, {topic.name: count for topic, count in topics.items()})
     async with redis_of(settings) as redis:
+        run = await _Run.begun(settings, redis, request, clock)
         found: dict[str, Counter[str]] = {}
         unknown: list[str] = []
-        for part in _parts(Forgetting(settings, redis, key, logs)):
+        for part in run.parts:
             try:
                 found[part.where] = await part.find()
             except StreamsAppError as error:
                 unknown.append(f"{part.where}: {error}")
-    return Receipt(found, unknown, kept, logs)
+    return Receipt(found, unknown, run.kept, run.forgetting.logs)
 
 
-async def forget(settings: Settings, typed: str, clock: Clock, wait_seconds: float) -> Receipt:
+async def forget(settings: Settings, request: Request, clock: Clock, wait_seconds: float) -> Receipt:
     """Remove a key from every component of the application. The call may be repeated, also after a crash.
 
     Args:
-        typed: Group key as typed, see :func:`.keys_typed`.
         wait_seconds: How long to wait for workers to read what was in the topics at the beginning; 0: do not wait.
 
     Raises:
         TryAgainError: Kafka or Redis does not answer. What was removed before stays removed.
+        ConfigurationError: A topic that is to get a tombstone cannot have one. Nothing is removed.
     """
-    key = ForgottenKey.of(typed)
-    topics, kept = await _topics(settings, clock.now_ms())
-    logs = await bounds_of(settings, {topic.name: count for topic, count in topics.items()})
-    workers = await _workers(settings)
     async with redis_of(settings) as redis:
-        return await _forget(Forgetting(settings, redis, key, logs, workers), clock, wait_seconds, kept)
+        run = await _Run.begun(settings, redis, request, clock, await _workers(settings))
+        return await run.removed(clock, wait_seconds)
 
 
-async def _forget(forgetting: Forgetting, clock: Clock, wait_seconds: float, kept: list[Kept]) -> Receipt:
-    parts = _parts(forgetting)
-    removed: dict[str, Counter[str]] = {part.where: Counter() for part in parts}
-    not_yet: list[str] = []
-    for part in parts:
-        with suppress(StreamsAppError):  # repeated below
-            removed[part.where] += await part.remove(is_last=not forgetting.workers)
-    until_ms = clock.monotonic_ms() + int(wait_seconds * 1_000)
-    for part in parts:
-        try:
-            unfinished = await _waited(part, forgetting, clock, until_ms)
-            removed[part.where] += await part.remove(is_last=True)
-            left = await part.find() if part.has_offsets else Counter[str]()
-        except StreamsAppError as error:  # the other components are erased nevertheless
-            not_yet.append(f"{part.where}: {error}")
-        else:
-            not_yet += [f"{part.where}: {why}" for why in unfinished]
-            not_yet += [f"{part.where}: still there: {number} {what}" for what, number in left.items() if number]
-    return Receipt(removed, not_yet, kept, forgetting.logs)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of the command, or of its plan."""
 
+    forgetting: Forgetting
+    parts: Sequence[Part]
+    kept: Sequence[Kept]
 
-async def _waited(part: Part, forgetting: Forgetting, clock: Clock, until_ms: int) -> list[str]:
-    """Wait until a component has read its topics up to the ends that they had; return what is still missing when time is over."""
-    while why := await part.unfinished():
-        if not forgetting.workers or clock.monotonic_ms() >= until_ms:
-            return why
-        await asyncio.sleep(POLL_SECONDS)
-    return []
+    @classmethod
+    async def begun(cls, settings: Settings, redis: Redis, request: Request, clock: Clock, workers: int = 0) -> Self:
+        key, wanted = ForgottenKey.of(request.typed), request.tombstones
+        topics = await facts_of(settings, topics_of(declared(settings)))
+        logs = await bounds_of(settings, {facts.topic.name: facts.partitions for facts in topics})
+        forgetting = Forgetting(settings, redis, key, logs, workers)
+        tombstones = tombstone_parts(forgetting, topics, wanted)
+        now_ms = clock.now_ms()
+        timed = [await with_times(settings, facts, logs, now_ms) for facts in topics]
+        kept = [one for facts in timed if (one := kept_in(facts, key, wanted, now_ms)) is not None]
+        return cls(forgetting, [*_parts(forgetting), *tombstones], [*kept, *_never_searched(settings)])
+
+    async def removed(self, clock: Clock, wait_seconds: float) -> Receipt:
+        """Remove the key; return the receipt."""
+        removed: dict[str, Counter[str]] = {part.where: Counter() for part in self.parts}
+        not_yet: list[str] = []
+        for part in self.parts:
+            with suppress(StreamsAppError):  # repeated below
+                removed[part.where] += await part.remove(is_last=not self.forgetting.workers)
+        until_ms = clock.monotonic_ms() + int(wait_seconds * 1_000)
+        for part in self.parts:
+            try:
+                unfinished = await self._waited(part, clock, until_ms)
+                removed[part.where] += await part.remove(is_last=True)
+                left = await part.find() if part.has_offsets else Counter[str]()
+                await self._read_bounds(part.fills)
+            except StreamsAppError as error:  # the other components are erased nevertheless
+                not_yet.append(f"{part.where}: {error}")
+            else:
+                not_yet += [f"{part.where}: {why}" for why in unfinished]
+                not_yet += [f"{part.where}: still there: {number} {what}" for what, number in left.items() if number]
+        return Receipt(removed, not_yet, self.kept, self.forgetting.logs)
+
+    async def _waited(self, part: Part, clock: Clock, until_ms: int) -> list[str]:
+        """Wait until a component has read its topics up to their ends; return what is still missing when time is over."""
+        while why := await part.unfinished():
+            if not self.forgetting.workers or clock.monotonic_ms() >= until_ms:
+                return why
+            await asyncio.sleep(POLL_SECONDS)
+        return []
+
+    async def _read_bounds(self, topic: str) -> None:
+        """Read the bounds of a topic once more, which a component has filled until now: they count for those that read it."""
+        counts = Counter(tp.topic for tp in self.forgetting.logs)
+        if topic in counts:
+            self.forgetting.logs.update(await bounds_of(self.forgetting.settings, {topic: counts[topic]}))
 
 
 def _parts(forgetting: Forgetting) -> list[Part]:
@@ -170,32 +202,13 @@ async def _workers(settings: Settings) -> int:
         return max([await member_count(client, group) for group in groups], default=0)
 
 
-async def _topics(settings: Settings, now_ms: int) -> tuple[dict[Topic, int], list[Kept]]:
-    """Return the existing topics of the application with their numbers of partitions, and what of the key remains in each.
-
-    Also return which components the command does not change.
-    """
-    topics = topics_of(declared(settings))
-    async with admin_client(settings.kafka) as client:
-        counts = await partition_counts(client, [topic.name for topic in topics])
-        configs = await topic_configs(client, list(counts))
-    existing = {topic: counts[topic.name] for topic in topics if topic.name in counts}
-    kept = [_kept(topic, configs.get(topic.name), now_ms) for topic in existing]
-    kept.append(UNDECLARED)
-    kept += [
-        Kept(f"subscriber {one.subscriber.name}", WITHOUT_FUNCTION)
-        for one in declared(settings).subscriptions
-        if one.subscriber.forget is None
+def _never_searched(settings: Settings) -> list[Kept]:
+    """Return the components that the command does not change."""
+    return [
+        UNDECLARED,
+        *(
+            Kept(f"subscriber {one.subscriber.name}", WITHOUT_FUNCTION)
+            for one in declared(settings).subscriptions
+            if one.subscriber.forget is None
+        ),
     ]
-    return existing, kept
-
-
-def _kept(topic: Topic, config: Mapping[str, str] | None, now_ms: int) -> Kept:
-    where = f"topic {topic.name} ({topic.role})"
-    if config is None or "retention.ms" not in config:
-        return Kept(where, "its records stay until retention removes them; the broker does not say when")
-    if "compact" in config.get("cleanup.policy", "delete"):
-        return Kept(where, "it is compacted: the newest record of each key stays until a tombstone for this key is produced")
-    if (retention_ms := int(config["retention.ms"])) < 0:
-        return Kept(where, "its records stay forever: retention.ms has no limit")
-    return Kept(where, "its records stay until retention.ms removes them, at the latest from this time on", now_ms + retention_ms)

@@ -13,13 +13,16 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 from redis.asyncio import Redis
 
-from streams_app.codec import keys_typed
+from streams_app.codec import canonical_bytes, keys_typed
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.read_store.core.record import group_column
 from streams_app.settings import Settings
 
 SALT_BYTES: Final = 16
+
+TOMBSTONES: Final = "tombstones"
+"""What is written instead of removed."""
 
 
 class ForgottenKey(NamedTuple):
@@ -47,6 +50,24 @@ class ForgottenKey(NamedTuple):
         return cls(typed, members, tuple(name for name in names if not any("\ud800" <= char <= "\udfff" for char in name)))
 
     @property
+    def record_keys(self) -> tuple[bytes, ...]:
+        """Record keys of the groups, as folds and producers write them."""
+        return tuple(dict.fromkeys(map(canonical_bytes, self.members)))
+
+    @property
+    def neighbour(self) -> str:
+        """Another group that has the same record key, as typed: the number 17 for the text "17"; empty if there is none.
+
+        A tombstone would remove the records of both.
+        """
+        for record_key in self.record_keys:
+            text = record_key.decode("utf-8", "surrogateescape")
+            with suppress(BadEventError):
+                if any(canonical_bytes(other) == record_key and other not in self.members for other in keys_typed(text)):
+                    return text
+        return ""
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Values of the column ``group_key`` of read stores."""
         return tuple(group_column(member) for member in self.members)
@@ -69,14 +90,15 @@ class Forgetting:
 
     Attributes:
         logs: The partitions of the topics that the application reads. What was in them when the command began is forgotten; what
-            arrives afterwards is new.
+            arrives afterwards is new. Output topics get records of the key until their folds have emitted what they had, so their
+            bounds are read once more then.
         workers: Number of workers that seem to run; 0: nothing is waited for, because nobody would do it.
     """
 
     settings: Settings
     redis: Redis
     key: ForgottenKey
-    logs: Mapping[TP, TopicBounds]
+    logs: dict[TP, TopicBounds]
     workers: int = 0
 
     def end_of(self, topic: str, partition: int) -> int:
@@ -84,16 +106,15 @@ class Forgetting:
         bounds = self.logs.get(TP(topic, partition))
         return 0 if bounds is None else bounds.end
 
-    def unread(self, topic: str, next_offsets: Mapping[int, int], logs: Mapping[TP, TopicBounds] | None = None) -> list[str]:
+    def unread(self, topic: str, next_offsets: Mapping[int, int]) -> list[str]:
         """Name the partitions of a topic that a component has not read up to the end that they had.
 
         Args:
             next_offsets: Next offset that the component reads, by partition.
-            logs: Where the partitions end; None: as when the command began.
         """
         return [
             f"{tp} is read up to offset {next_offsets.get(tp.partition, 0)} of {bounds.end}"
-            for tp, bounds in (self.logs if logs is None else logs).items()
+            for tp, bounds in self.logs.items()
             if tp.topic == topic and bounds.begin < bounds.end and next_offsets.get(tp.partition, 0) < bounds.end
         ]
 
@@ -108,6 +129,10 @@ class Part(Protocol):
     @property
     def has_offsets(self) -> bool:
         """Whether what is stored shows by its offsets if it is new; otherwise it cannot be searched for after the last removal."""
+
+    @property
+    def fills(self) -> str:
+        """Topic that the component fills with records of the key until it is finished; empty if there is none."""
 
     async def find(self) -> Counter[str]:
         """Count what is stored of the key, by what it is."""
@@ -150,6 +175,15 @@ class Receipt:
     kept: Sequence[Kept]
     logs: Mapping[TP, TopicBounds]
 
+    def counts(self, *, is_written: bool) -> list[dict[str, Any]]:
+        """Return what was removed, or what was written, as rows of the receipt."""
+        return [
+            {"where": where, "what": what, "number": number}
+            for where, found in self.found.items()
+            for what, number in found.items()
+            if number and (what == TOMBSTONES) == is_written
+        ]
+
     def as_json(self, key: ForgottenKey, *, is_plan: bool, with_key: bool, times: tuple[str, str], by: str, reference: str) -> Any:
         """Return the receipt for programs.
 
@@ -160,13 +194,11 @@ class Receipt:
         """
         salt = secrets.token_bytes(SALT_BYTES)
         shown = key.typed.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        counts = [(where, what, number) for where, found in self.found.items() for what, number in found.items() if number]
         return {
             "receipt": 1, "plan": is_plan, "complete": not is_plan and not self.not_yet, "began": times[0], "ended": times[1],
             "by": by, "reference": reference, "key": shown if with_key else None, "salt": salt.hex(), "sha256": key.digest(salt),
-            "would_remove" if is_plan else "removed": [
-                {"where": where, "what": what, "number": number} for where, what, number in counts
-            ],
+            "would_remove" if is_plan else "removed": self.counts(is_written=False),
+            "would_write" if is_plan else "written": self.counts(is_written=True),
             "not_yet": list(self.not_yet),
             "not_removed": [kept._asdict() for kept in self.kept],
             "read_up_to": [{"topic": tp.topic, "partition": tp.partition, "offset": one.end} for tp, one in self.logs.items()],

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from aiokafka import TopicPartition
-
-from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
@@ -31,18 +28,15 @@ from streams_app.journal.reading.entries import keys_meant
 from streams_app.journal.store.journal_store import STAGED_BYTES, JournalScripts, JournalShardReader, JournalStore
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.journal.store.segment import Segment
-from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_ends import stable_ends
-from streams_app.kafka.log_reader import log_reader
 from streams_app.live.store.keys import ViewKeys, presence_keys
 from streams_app.live.store.view_store import LiveScripts, ViewStore
-from streams_app.operations.forget.part import Forgetting, TopicBounds
+from streams_app.operations.forget.part import Forgetting
 from streams_app.operations.groups import StoredShard, rows_of, stored_shards
 from streams_app.operations.journal import MAX_CLAIMS, statuses_of
 from streams_app.operations.live import shards_of
 from streams_app.read_store.core.store import ReadableStore, check_formats
 from streams_app.read_store.registry import open_store
-from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
+from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings
 
 PAGE: Final = 1_000
 REWRITTEN: Final = 500
@@ -61,7 +55,7 @@ class FoldPart:
     has_offsets = True
 
     def __init__(self, forgetting: Forgetting, fold: Fold) -> None:
-        self.where = f"fold {fold.name}"
+        self.where, self.fills = f"fold {fold.name}", fold.output
         self._forgetting, self._fold, self._redis = forgetting, fold, forgetting.redis
 
     async def find(self) -> Counter[str]:
@@ -136,7 +130,7 @@ class FoldPart:
 class JournalPart:
     """The events of the key in a journal: blocks without other keys are removed, and blocks with other keys are rewritten."""
 
-    has_offsets = True
+    has_offsets, fills = True, ""
 
     def __init__(self, forgetting: Forgetting, journal: JournalSettings) -> None:
         self.where = f"journal {journal.name}"
@@ -302,7 +296,7 @@ async def _replace_blocks(
 class ViewPart:
     """The page with the name of the key, and the items with this name on other pages, of a live view of a topic."""
 
-    has_offsets = False
+    has_offsets, fills = False, ""
 
     def __init__(self, forgetting: Forgetting, view: LiveView) -> None:
         self.where = f"live view {view.name}"
@@ -361,7 +355,7 @@ class ViewPart:
 class PresencePart:
     """The page with the name of the key in a view of presence. Open browsers report themselves again: they are new."""
 
-    has_offsets = False
+    has_offsets, fills = False, ""
 
     def __init__(self, forgetting: Forgetting, view: LiveView) -> None:
         self.where = f"live view {view.name}"
@@ -378,31 +372,15 @@ class PresencePart:
         return []
 
 
-async def bounds_of(settings: Settings, topics: Mapping[str, int]) -> dict[TP, TopicBounds]:
-    """Return the first and the end offset of each partition; ``topics`` has the number of partitions of each topic."""
-    found: dict[TP, TopicBounds] = {}
-    for topic, count in topics.items():
-        tps = [TopicPartition(topic, number) for number in range(count)]
-        async with log_reader(settings.kafka, topic, range(count)) as consumer:
-            begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
-        found |= {TP(*tp): TopicBounds(begins[tp], ends[tp]) for tp in tps}
-    return found
-
-
 class StorePart:
-    """The rows or documents of the key in a read store, of each fold that it reads.
+    """The rows or documents of the key in a read store, of each fold that it reads."""
 
-    The output topics get records of the key until the folds have emitted what they had. So their ends are read when the component
-    is asked for the first time whether it is finished, which is after the folds have finished.
-    """
-
-    has_offsets = False
+    has_offsets, fills = False, ""
 
     def __init__(self, forgetting: Forgetting, declared: ReadStoreSettings) -> None:
         self.where = f"read store {declared.name}"
         self._forgetting, self._declared = forgetting, declared
         self._groups = [(fold, column) for fold in declared.folds for column in forgetting.key.columns]
-        self._logs: dict[TP, TopicBounds] | None = None
 
     async def find(self) -> Counter[str]:
         store = open_store(self._declared)
@@ -430,12 +408,8 @@ class StorePart:
         finally:
             await store.close()
         outputs = [self._forgetting.settings.fold(name).output for name in self._declared.folds]
-        if self._logs is None:
-            async with admin_client(self._forgetting.settings.kafka) as client:
-                counts = await partition_counts(client, outputs)
-            self._logs = await bounds_of(self._forgetting.settings, counts)
         read = {topic: {tp.partition: offset for tp, offset in checkpoints.items() if tp.topic == topic} for topic in outputs}
-        return [why for topic in outputs for why in self._forgetting.unread(topic, read[topic], self._logs)]
+        return [why for topic in outputs for why in self._forgetting.unread(topic, read[topic])]
 
 
 async def _exists(store: ReadableStore) -> bool:

@@ -59,9 +59,12 @@ def parse(key: bytes | None, value: bytes | None, expected: ExpectedRecords) -> 
         value: JSON, see docs/reference/record.md.
 
     Returns:
-        A change for each name, in the order of the record; it has a value if the record carries values. If the record is not a
-        folded record of the expected fold, the reason.
+        A change for each name, in the order of the record; it has a value if the record carries values. A tombstone, by which the
+        log of a compacted topic loses a key, announces no change. If the record is not a folded record of the expected fold, the
+        reason.
     """
+    if key is not None and value is None:
+        return []
     if key is None or not value:
         return RejectedRecord("no key" if key is None else "empty value")
     record = _object(value)

@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
 from streams_app.events.codec import Decoder, decoder_of, event_id, names, runs_users_code
 from streams_app.events.declaration import Event
-from streams_app.events.headers import identity_of
+from streams_app.events.headers import identity_of, is_erasure
 from streams_app.events.parent import Publisher
 from streams_app.events.unwrapping import unwrap_of
 from streams_app.schemas.cache import SchemaCache
@@ -103,7 +103,7 @@ def decode_of(
                 return None
             headers, value = found_event
         is_named = names(event, headers) if headers and event is not None else None
-        if is_named is False or (ignores_tombstones and record.value is None):
+        if is_named is False or (record.value is None and (ignores_tombstones or is_erasure(record))):
             return None
         topic, partition = tp
         if tp is not last:

@@ -12,7 +12,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.journal.core.block import decode
-from streams_app.operations.forget import forget, plan_forget
+from streams_app.operations.forget import Request, forget, plan_forget
 from streams_app.operations.forget.part import Receipt
 from streams_app.settings import Settings
 from tests.helpers.folding.scripts import open_in
@@ -39,11 +39,11 @@ class Application:
         (fold,) = self._given["folds"]
         self.settings = Settings.model_validate(self._given | {"folds": [fold | declared]})
 
-    async def forget(self, key: str = PERSON, wait_seconds: float = 0) -> Receipt:
-        return await forget(self.settings, key, SystemClock(), wait_seconds)
+    async def forget(self, key: str = PERSON, wait_seconds: float = 0, **wanted: Any) -> Receipt:
+        return await forget(self.settings, Request(key, **wanted), SystemClock(), wait_seconds)
 
-    async def plan(self, key: str = PERSON) -> Receipt:
-        return await plan_forget(self.settings, key, SystemClock())
+    async def plan(self, key: str = PERSON, **wanted: Any) -> Receipt:
+        return await plan_forget(self.settings, Request(key, **wanted), SystemClock())
 
     async def open_groups(self, *keys: str, first: int = 0) -> ShardStore:
         events = [FoldEvent(first + at, 5_000 + at, b"s" + key.encode(), {"likes": 1}) for at, key in enumerate(keys)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
+from streams_app.operations.forget.part import TopicBounds
+from streams_app.operations.forget.topics import bounds_of
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers.cli.commands import Ran, run
 from tests.helpers.kafka.topics import create_topics, produce
@@ -36,6 +38,9 @@ dead_letters = "{stage.dead}"
 [journals.days]
 source = "{stage.source}"
 key = "account_id"
+[journals.folded]
+source = "{stage.output}"
+key = "@key"
 [live.news]
 kind = "list"
 source = "{stage.source}"
@@ -45,7 +50,8 @@ public = true
 dead_letters = "{stage.dead}"
 """,
     )
-    await create_topics(kafka.bootstrap_servers, [stage.source, stage.output, stage.dead])
+    await create_topics(kafka.bootstrap_servers, [stage.source, stage.dead])
+    await create_topics(kafka.bootstrap_servers, [stage.output], 4, {"cleanup.policy": "compact"})
     await asyncio.to_thread(run, "read-store", "init", "--store", "rows", "--config", str(config))
 
     async def load(*, with_person: bool) -> None:
@@ -60,22 +66,29 @@ dead_letters = "{stage.dead}"
         await second.wait_ready()
         await load(with_person=True)
         load_of_others = asyncio.create_task(load(with_person=False))
-        forgetting = asyncio.create_task(asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config)))
+        words = "forget", PERSON, "--yes", "--tombstones", "--json", "--config", str(config)
+        forgetting = asyncio.create_task(asyncio.to_thread(run, *words))
         await load_of_others
         first.kill()
         ran = await forgetting
         receipt = json.loads(ran.out)
         repeated = await asyncio.to_thread(run, "forget", PERSON, "--yes", "--json", "--config", str(config))
 
-        journals = [{"name": "days", "source": stage.source, "key": "account_id"}]
-        application, folder = Application(redis_client, {"app_id": names.app_id, "journals": journals}), tmp_path / "store"
+        given = {
+            "app_id": names.app_id, "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+            "journals": [{"name": "days", "source": stage.source, "key": "account_id"}],
+        }  # fmt: skip
+        application, folder = Application(redis_client, given), tmp_path / "store"
+        rejected = await bounds_of(application.settings, {stage.dead: 4})
         of_person = await application.traces(), in_files(folder, PERSON)
         of_other = await application.traces("account_1"), in_files(folder, "account_1")
 
     assert (0, 0) == (ran.code, repeated.code), ran.text + repeated.text
     assert (True, True) == (receipt["complete"], json.loads(repeated.out)["complete"])
     assert (([], []), True) == (of_person, all(of_other))
-    assert {"journal days", "live view news"} <= {one["where"] for one in receipt["removed"]}
+    assert {"journal days", "journal folded", "live view news"} <= {one["where"] for one in receipt["removed"]}
+    assert [{"where": f"topic {stage.output} (output)", "what": "tombstones", "number": 1}] == receipt["written"]
+    assert {TopicBounds(0, 0)} == set(rejected.values())
 
 
 CATALOGUE = """

@@ -12,9 +12,11 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.folding.store import keys as of_folds
 from streams_app.journal.store import keys as of_journals
+from streams_app.kafka.admin import Topic
 from streams_app.live.store import keys as of_views
 from streams_app.operations.forget import PARTS
 from streams_app.operations.forget.part import ForgottenKey, Kept, Receipt, TopicBounds
+from streams_app.operations.forget.topics import FUTURE, TopicFacts, WantedTombstones, kept_in
 from streams_app.requirements.components import COMPONENTS
 from streams_app.subscribers.state import keys as of_subscribers
 
@@ -74,9 +76,74 @@ def test_key_has_the_forms_in_which_parts_store_it(
     assert columns is None or columns == list(key.columns)
 
 
+@pytest.mark.parametrize(
+    ("typed", "record_keys", "neighbour"),
+    [
+        ("anna", [b"anna"], ""),
+        ("17", [b"17"], ""),
+        ('"17"', [b"17"], "17"),
+        (" 17", [b" 17", b"17"], "17"),
+        ('"a"', [b"a"], ""),
+        (r'"\"a\""', [b'"a"'], ""),
+        ('["a",1]', [b'["a",1]'], ""),
+        ('["a", 1]', [b'["a", 1]', b'["a",1]'], '["a",1]'),
+        ("1.0", [b"1.0", b"1"], "1"),
+        ("true", [b"true"], ""),
+        ("\udcff", [b"\xff"], ""),
+    ],
+)  # fmt: skip
+def test_tombstone_is_written_only_if_every_group_with_its_record_key_is_meant(
+    typed: str, record_keys: list[bytes], neighbour: str
+) -> None:
+    key = ForgottenKey.of(typed)
+
+    assert (record_keys, neighbour) == (list(key.record_keys), key.neighbour)
+
+
+NOW_MS, DAY_MS = 1_700_000_000_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("config", "role", "newest_ms", "until_ms", "why"),
+    [
+        ({"retention.ms": "86400000"}, "source", None, NOW_MS + DAY_MS, "until retention.ms removes them"),
+        ({"retention.ms": "86400000", "segment.ms": "604800000"}, "source", 5, 5 + DAY_MS, "segment.ms (7d)"),
+        ({"retention.ms": "86400000"}, "source", FUTURE, None, "timestamps in the future"),
+        ({"retention.ms": "-1"}, "source", None, None, "forever: retention.ms has no limit; set it"),
+        (None, "source", None, None, "the broker does not say when"),
+        ({}, "source", None, None, "the broker does not say when"),
+        ({"retention.ms": "86400000", "cleanup.policy": "compact"}, "source", None, None, "(--tombstone-topic t)"),
+        ({"retention.ms": "86400000", "cleanup.policy": "compact"}, "dead letters", None, None, "(--tombstones)"),
+        ({"retention.ms": "86400000", "cleanup.policy": "compact,delete"}, "output", None, NOW_MS + DAY_MS, "(--tombstones)"),
+    ],
+)
+def test_receipt_says_until_when_a_topic_has_records_of_the_key(
+    config: dict[str, str] | None, role: str, newest_ms: int | None, until_ms: int | None, why: str
+) -> None:
+    facts = TopicFacts(Topic("t", role, ()), 1, config, newest_ms)
+    kept = kept_in(facts, ForgottenKey.of("anna"), WantedTombstones(), NOW_MS)
+
+    assert kept is not None
+    assert (f"topic t ({role})", until_ms, True) == (kept.where, kept.until_ms, why in kept.why)
+    assert kept_in(facts._replace(is_empty=True), ForgottenKey.of("anna"), WantedTombstones(), NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"), [("anna", "max.compaction.lag.ms unlimited"), ('"17"', "the group 17 has the same record key")]
+)
+def test_receipt_says_what_a_tombstone_does_or_why_there_is_none(typed: str, why: str) -> None:
+    config = {"retention.ms": "1", "cleanup.policy": "compact", "max.compaction.lag.ms": str(2**63 - 1), "delete.retention.ms": "1"}
+    kept = kept_in(TopicFacts(Topic("t", "output", ()), 1, config), ForgottenKey.of(typed), WantedTombstones(True), NOW_MS)
+
+    assert kept is not None and why in kept.why
+
+
 def test_receipt_has_a_digest_instead_of_the_key() -> None:
     receipt = Receipt(
-        {"fold f": Counter({"open groups": 1, "x": 0})}, (), [Kept("topic t", "why", 5)], {TP("t", 0): TopicBounds(0, 9)}
+        {"fold f": Counter({"open groups": 1, "x": 0, "tombstones": 2})},
+        (),
+        [Kept("topic t", "why", 5)],
+        {TP("t", 0): TopicBounds(0, 9)},
     )
     key = ForgottenKey.of("anna")
     given = {"is_plan": False, "times": ("a", "b"), "by": "me", "reference": "r"}
@@ -86,5 +153,6 @@ def test_receipt_has_a_digest_instead_of_the_key() -> None:
     assert "anna" not in str(plain)
     assert plain["sha256"] == key.digest(bytes.fromhex(plain["salt"])) != named["sha256"]
     assert [{"where": "fold f", "what": "open groups", "number": 1}] == plain["removed"]
+    assert [{"where": "fold f", "what": "tombstones", "number": 2}] == plain["written"]
     assert [{"where": "topic t", "why": "why", "until_ms": 5}] == plain["not_removed"]
     assert [{"topic": "t", "partition": 0, "offset": 9}] == plain["read_up_to"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.delivery.batch import SourceRecord
+from streams_app.events.headers import ERASURE
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RangeFaults, decode_all
@@ -233,6 +234,15 @@ def test_tombstone_is_skipped_if_the_fold_ignores_tombstones(value: bytes | None
     reading = read_value(value, tombstones="ignore")
 
     assert DecodedRange() == reading
+
+
+@pytest.mark.parametrize("declared", [{}, {"group_key": "@key"}, {"group_key": lambda event: "g"}, {"format": "cloudevents"}])
+def test_tombstone_of_forget_is_skipped_whatever_the_fold_does_with_tombstones(declared: dict[str, Any]) -> None:
+    records = [Raw(7, 1_000, b"a", None, (("trace", b"x"), (ERASURE, b"1"))), Raw(8, 1_000, b"a", b"", ((ERASURE, b"1"),))]
+    one = fold(**declared)
+    reading = reader_of(one, LIMITS).read(records, decode_all(records, LIMITS))
+
+    assert ([], [8]) == (reading.events, [rejected.record.offset for rejected in reading.rejected])
 
 
 def test_json_null_is_not_ignored_as_a_tombstone() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from streams_app.events.headers import ERASURE
 from streams_app.journal.core.block import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, MAX_CHUNK_KEYS
 from streams_app.journal.core.chunk import MAX_COUNTED, JournalChunk, JournalChunker, KeySizes, OpenSegment
 from streams_app.journal.core.day import day_of
-from streams_app.journal.core.entry import MAX_RECORD_KEY_BYTES, Row, headers_with_key, record_key_of
+from streams_app.journal.core.entry import MAX_RECORD_KEY_BYTES, UNKEYED, Row, headers_with_key, record_key_of
 from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
 
@@ -111,6 +112,16 @@ def test_record_key_is_stored_with_an_event_unless_it_is_the_key_of_the_journal(
     assert headers == row.headers
     expected = None if len(record_key or b"") > MAX_RECORD_KEY_BYTES else record_key
     assert (expected, ()) == record_key_of(row, is_by_record_key=journal.is_by_record_key)
+
+
+@pytest.mark.parametrize("key", ["@key", "id"])
+def test_key_of_a_tombstone_of_forget_is_not_stored(key: str) -> None:
+    journal = JournalSettings(name="a", source="t", key=key)
+    one = SimpleNamespace(offset=0, timestamp=NOW_MS, key=b"person", value=None, headers=((ERASURE, b"1"),))
+    chunk = JournalChunker(journal, Limits(), 10**9, 10**9).chunk_of([one], 1, NOW_MS, NOW_MS, None)
+
+    assert ([UNKEYED], 1) == (list(chunk.rows), chunk.entries)
+    assert "person" not in repr(chunk.rows)
 
 
 def test_own_header_is_not_taken_for_the_record_key() -> None:

@@ -41,11 +41,15 @@ def test_record_without_names_changes_nothing() -> None:
     assert [] == parse(b"a", record({}), VALUES)
 
 
+def test_tombstone_changes_nothing() -> None:
+    assert [] == parse(b"a", None, NAMES)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
         pytest.param(None, record(), "no key", id="no key"),
-        pytest.param(b"a", None, "empty value", id="no value"),
+        pytest.param(None, None, "no key", id="neither key nor value"),
         pytest.param(b"a", b"", "empty value", id="an empty value"),
         pytest.param(b"a", b"{", "not JSON", id="broken JSON"),
         pytest.param(b"a", b'{"a":"\xff"}', "not JSON", id="invalid UTF-8"),

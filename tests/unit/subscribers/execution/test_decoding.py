@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import enum
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from streams_app import Event, Received, records_of, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
+from streams_app.events.headers import ERASURE
 from streams_app.events.payloads import has_hooks
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.retries import Retries
@@ -104,6 +105,18 @@ def test_function_receives_the_list_of_kept_events(item: Any) -> None:
     with pytest.raises(BadEventError) as caught:
         decode_of(answer, LIMITS, None)(P, record(msgspec.json.encode({"events": [{}], "fold": fold})), 1)
     assert "events" in caught.value.detail
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_tombstone_of_forget_is_skipped_by_a_subscriber_that_rejects_other_tombstones(is_late: bool) -> None:
+    @subscriber(records_of("f", Paid), idempotent="yes", description="Ships.")
+    def ship(event: Received[Paid]) -> None: ...
+
+    decode = decode_of(ship, LIMITS, None, is_late=is_late)
+
+    assert decode(P, record(cast("bytes", None), headers=[(ERASURE, b"1")]), 1) is None
+    with pytest.raises(BadEventError):
+        decode(P, record(cast("bytes", None), headers=[("other", b"1")]), 1)
 
 
 def test_decoding_failure_in_the_call_is_a_dead_letter_at_once_and_no_sign_of_an_outage() -> None:
