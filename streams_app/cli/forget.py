@@ -32,6 +32,7 @@ MAX_KEY_BYTES: Final = 65_536
     multiple=True,
     help="Write a tombstone of KEY into each partition of this compacted topic of the application, such as a source; repeatable.",
 )
+@click.option("--skip-dead-letters", is_flag=True, help="Do not count the dead letters and replayed events of KEY.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, 86_400),
@@ -42,7 +43,7 @@ MAX_KEY_BYTES: Final = 65_536
 @click.argument("key")
 def command(
     settings: Settings, yes: bool, as_json: bool, reference: str, with_key: bool, tombstones: bool,
-    tombstone_topics: tuple[str, ...], timeout: float, key: str,
+    tombstone_topics: tuple[str, ...], skip_dead_letters: bool, timeout: float, key: str,
 ) -> int | None:  # fmt: skip
     """Erase KEY from folds, journals, live views and read stores, and print a receipt.
 
@@ -54,6 +55,7 @@ def command(
     retention ends; the receipt says when. If it says what is not erased yet, the exit code is 75: run the command again, also after
     it was interrupted.
     """
+    from streams_app.cli.progress import show_progress
     from streams_app.formatting import json_line, time_text
     from streams_app.operations.audit import audit, user_text
     from streams_app.operations.forget import Request, forget, plan_forget
@@ -64,8 +66,9 @@ def command(
         raise click.UsageError(f"KEY has more than {MAX_KEY_BYTES} bytes: no group has such a key (limits.key_bytes)")
     clock = SystemClock()
     began = time_text(clock.now_ms())
-    request = Request(key, WantedTombstones(tombstones, tombstone_topics))
-    receipt = asyncio.run(forget(settings, request, clock, timeout) if yes else plan_forget(settings, request, clock))
+    with show_progress(clock, "searching") as show:
+        request = Request(key, WantedTombstones(tombstones, tombstone_topics), not skip_dead_letters, show)
+        receipt = asyncio.run(forget(settings, request, clock, timeout) if yes else plan_forget(settings, request, clock))
     if as_json:
         times = began, time_text(clock.now_ms())
         row = receipt.as_json(

@@ -22,9 +22,19 @@ from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import commits_in, in_group, member_count
 from streams_app.operations.flush import POLL_SECONDS
+from streams_app.operations.forget.dead_letters import COUNTED, CountedRecords, Show, count_records
 from streams_app.operations.forget.part import Forgetting, ForgottenKey, Kept, Part, Receipt
 from streams_app.operations.forget.state import FoldPart, JournalPart, PresencePart, StorePart, ViewPart
-from streams_app.operations.forget.topics import WantedTombstones, bounds_of, facts_of, kept_in, tombstone_parts, with_times
+from streams_app.operations.forget.topics import (
+    TopicFacts,
+    WantedTombstones,
+    bounds_of,
+    facts_of,
+    kept_in,
+    tombstone_parts,
+    with_times,
+)
+from streams_app.operations.forget.undeclared import UndeclaredState, undeclared_state
 from streams_app.operations.groups import redis_of
 from streams_app.requirements.components import FOLDS, JOURNALS, LIVE_VIEWS, READ_STORES, SUBSCRIBERS, components_of, topics_of
 from streams_app.requirements.workload import declared
@@ -89,8 +99,6 @@ PARTS: Final[Mapping[str, tuple[Callable[[Settings], Iterable[Any]], Callable[[F
 
 WITHOUT_FUNCTION: Final = "it declares no function forget, so what it has stored elsewhere is not erased; in Redis it has no keys"
 
-UNDECLARED: Final = Kept("components that are not declared", "their state is not searched; `streams-app reset` removes it")
-
 CALLS: Final = "calls of its function forget"
 
 
@@ -100,24 +108,28 @@ class Request(NamedTuple):
     Attributes:
         typed: Group key as typed, see :func:`.keys_typed`.
         tombstones: Which compacted topics get tombstones.
+        counts_dead_letters: Whether to count dead letters and replayed events of the key.
+        show: Called with a message, the number of records that are counted so far, and how many there are.
     """
 
     typed: str
     tombstones: WantedTombstones = WantedTombstones()
+    counts_dead_letters: bool = True
+    show: Show = lambda words, done, total: None
 
 
 async def plan_forget(settings: Settings, request: Request, clock: Clock) -> Receipt:
     """Return what :func:`forget` would remove at present, and what it never removes. Change nothing."""
     async with redis_of(settings) as redis:
-        run = await _Run.begun(settings, redis, request, clock)
+        run = await _Run.begun(settings, redis, request)
         found: dict[str, Counter[str]] = {}
-        unknown: list[str] = []
+        unknown = list(run.undeclared.not_searched)
         for part in run.parts:
             try:
                 found[part.where] = await part.find()
             except StreamsAppError as error:
                 unknown.append(f"{part.where}: {error}")
-    return Receipt(found, unknown, run.kept, run.forgetting.logs)
+        return Receipt(found, unknown, await run.kept(clock, unknown), run.forgetting.logs)
 
 
 async def forget(settings: Settings, request: Request, clock: Clock, wait_seconds: float) -> Receipt:
@@ -131,7 +143,7 @@ async def forget(settings: Settings, request: Request, clock: Clock, wait_second
         ConfigurationError: A topic that is to get a tombstone cannot have one. Nothing is removed.
     """
     async with redis_of(settings) as redis:
-        run = await _Run.begun(settings, redis, request, clock, await _workers(settings))
+        run = await _Run.begun(settings, redis, request, await _workers(settings))
         return await run.removed(clock, wait_seconds)
 
 
@@ -139,26 +151,49 @@ async def forget(settings: Settings, request: Request, clock: Clock, wait_second
 class _Run:
     """A run of the command, or of its plan."""
 
+    request: Request
     forgetting: Forgetting
+    topics: Sequence[TopicFacts]
     parts: Sequence[Part]
-    kept: Sequence[Kept]
+    undeclared: UndeclaredState
 
     @classmethod
-    async def begun(cls, settings: Settings, redis: Redis, request: Request, clock: Clock, workers: int = 0) -> Self:
+    async def begun(cls, settings: Settings, redis: Redis, request: Request, workers: int = 0) -> Self:
         key, wanted = ForgottenKey.of(request.typed), request.tombstones
         topics = await facts_of(settings, topics_of(declared(settings)))
         logs = await bounds_of(settings, {facts.topic.name: facts.partitions for facts in topics})
         forgetting = Forgetting(settings, redis, key, logs, workers)
         tombstones = tombstone_parts(forgetting, topics, wanted)
+        undeclared = await undeclared_state(forgetting)
+        forgetting.retired_folds.extend(undeclared.folds)
+        return cls(request, forgetting, topics, [*undeclared.parts, *_parts(forgetting), *tombstones], undeclared)
+
+    async def kept(self, clock: Clock, not_yet: list[str]) -> list[Kept]:
+        """Return what the command leaves, and until when; add to ``not_yet`` what could not be counted."""
         now_ms = clock.now_ms()
-        timed = [await with_times(settings, facts, logs, now_ms) for facts in topics]
-        kept = [one for facts in timed if (one := kept_in(facts, key, wanted, now_ms)) is not None]
-        return cls(forgetting, [*_parts(forgetting), *tombstones], [*kept, *_never_searched(settings)])
+        kept: list[Kept | None] = []
+        for facts in self.topics:
+            timed = await with_times(self.forgetting.settings, facts, self.forgetting.logs, now_ms)
+            counted = None
+            try:
+                counted = await self._counted(facts)
+            except StreamsAppError as error:
+                not_yet.append(f"{facts.where}: its records could not be counted: {error}")
+            kept.append(kept_in(timed, self.forgetting.key, self.request.tombstones, now_ms, counted))
+        return [*filter(None, kept), *self.undeclared.kept, *_never_searched(self.forgetting.settings)]
+
+    async def _counted(self, facts: TopicFacts) -> CountedRecords | None:
+        """Count the records of the key in a topic of dead letters or replayed events; workers may have added some meanwhile."""
+        if not self.request.counts_dead_letters or facts.topic.role not in COUNTED:
+            return None
+        settings = self.forgetting.settings
+        logs = await bounds_of(settings, {facts.topic.name: facts.partitions})
+        return await count_records(settings, facts.topic.name, logs, self.forgetting.key, self.request.show)
 
     async def removed(self, clock: Clock, wait_seconds: float) -> Receipt:
         """Remove the key; return the receipt."""
         removed: dict[str, Counter[str]] = {part.where: Counter() for part in self.parts}
-        not_yet: list[str] = []
+        not_yet = list(self.undeclared.not_searched)
         for part in self.parts:
             with suppress(StreamsAppError):  # repeated below
                 removed[part.where] += await part.remove(is_last=not self.forgetting.workers)
@@ -174,7 +209,8 @@ class _Run:
             else:
                 not_yet += [f"{part.where}: {why}" for why in unfinished]
                 not_yet += [f"{part.where}: still there: {number} {what}" for what, number in left.items() if number]
-        return Receipt(removed, not_yet, self.kept, self.forgetting.logs)
+        kept = await self.kept(clock, not_yet)
+        return Receipt(removed, not_yet, kept, self.forgetting.logs)
 
     async def _waited(self, part: Part, clock: Clock, until_ms: int) -> list[str]:
         """Wait until a component has read its topics up to their ends; return what is still missing when time is over."""
@@ -205,10 +241,7 @@ async def _workers(settings: Settings) -> int:
 def _never_searched(settings: Settings) -> list[Kept]:
     """Return the components that the command does not change."""
     return [
-        UNDECLARED,
-        *(
-            Kept(f"subscriber {one.subscriber.name}", WITHOUT_FUNCTION)
-            for one in declared(settings).subscriptions
-            if one.subscriber.forget is None
-        ),
+        Kept(f"subscriber {one.subscriber.name}", WITHOUT_FUNCTION)
+        for one in declared(settings).subscriptions
+        if one.subscriber.forget is None
     ]

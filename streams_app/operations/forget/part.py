@@ -7,7 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
@@ -92,6 +92,7 @@ class Forgetting:
         logs: The partitions of the topics that the application reads. What was in them when the command began is forgotten; what
             arrives afterwards is new. Output topics get records of the key until their folds have emitted what they had, so their
             bounds are read once more then.
+        retired_folds: Names of folds that are no longer declared; read stores may still have their values.
         workers: Number of workers that seem to run; 0: nothing is waited for, because nobody would do it.
     """
 
@@ -100,6 +101,7 @@ class Forgetting:
     key: ForgottenKey
     logs: dict[TP, TopicBounds]
     workers: int = 0
+    retired_folds: list[str] = field(default_factory=list)
 
     def end_of(self, topic: str, partition: int) -> int:
         """Return the offset from which on events are new."""
@@ -153,11 +155,15 @@ class Kept(NamedTuple):
 
     Attributes:
         until_ms: Time from which on it is gone by itself; None: unknown, or never.
+        records: Number of records with the key, of a topic whose records were counted.
+        mentions: Number of other records that mention the key in their value or headers.
     """
 
     where: str
     why: str
     until_ms: int | None = None
+    records: int | None = None
+    mentions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from streams_app.delivery.scripts import FencedError
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.core.auto_quiet import without_groups
 from streams_app.folding.core.record import SealedGroup
@@ -135,7 +136,9 @@ class JournalPart:
     def __init__(self, forgetting: Forgetting, journal: JournalSettings) -> None:
         self.where = f"journal {journal.name}"
         self._forgetting, self._journal = forgetting, journal
-        self._keys = keys_meant(journal, forgetting.key.typed) if forgetting.key.members else ()
+        self._keys: tuple[bytes, ...] = ()
+        with suppress(ConfigurationError):  # no event of the journal can have the key, such as an empty record key
+            self._keys = keys_meant(journal, forgetting.key.typed) if forgetting.key.members else ()
         self._scripts = JournalScripts(forgetting.redis)
 
     async def find(self) -> Counter[str]:
@@ -373,14 +376,15 @@ class PresencePart:
 
 
 class StorePart:
-    """The rows or documents of the key in a read store, of each fold that it reads."""
+    """The rows or documents of the key in a read store, also those of folds that it no longer reads."""
 
     has_offsets, fills = False, ""
 
     def __init__(self, forgetting: Forgetting, declared: ReadStoreSettings) -> None:
         self.where = f"read store {declared.name}"
         self._forgetting, self._declared = forgetting, declared
-        self._groups = [(fold, column) for fold in declared.folds for column in forgetting.key.columns]
+        folds = (*declared.folds, *(fold.name for fold in forgetting.settings.folds), *forgetting.retired_folds)
+        self._groups = [(fold, column) for fold in dict.fromkeys(folds) for column in forgetting.key.columns]
 
     async def find(self) -> Counter[str]:
         store = open_store(self._declared)

@@ -21,6 +21,7 @@ from streams_app.kafka.admin import Topic, admin_client, partition_counts, topic
 from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader, read_ranges
 from streams_app.kafka.producer import AckedProducer
+from streams_app.operations.forget.dead_letters import CountedRecords
 from streams_app.operations.forget.part import TOMBSTONES, Forgetting, ForgottenKey, Kept, TopicBounds
 from streams_app.requirements.components import DEAD_LETTERS, OUTPUT, REPLAYED
 from streams_app.settings import Settings
@@ -126,8 +127,29 @@ async def bounds_of(settings: Settings, topics: Mapping[str, int]) -> dict[TP, T
     return found
 
 
-def kept_in(facts: TopicFacts, key: ForgottenKey, wanted: WantedTombstones, now_ms: int) -> Kept | None:
-    """Say what of the key stays in a topic, and until when; None if the topic is empty (pure)."""
+def kept_in(
+    facts: TopicFacts, key: ForgottenKey, wanted: WantedTombstones, now_ms: int, counted: CountedRecords | None = None
+) -> Kept | None:
+    """Say what of the key stays in a topic, and until when; None if the topic is empty (pure).
+
+    Args:
+        counted: Records of the key in the topic; None: they were not counted.
+    """
+    if counted is None or not counted.offsets:
+        return _kept_in(facts, key, wanted, now_ms)
+    facts = facts._replace(is_empty=False)  # workers may have written its first records meanwhile
+    what = f"{counted.with_key:,} of its records have the key, {counted.mentions:,} others mention it"
+    if counted.read < counted.offsets:
+        what += f", of its newest {counted.read:,} of {counted.offsets:,} offsets"
+    elif counted.newest_ms < 0:
+        return Kept(facts.where, "none of its records has the key or mentions it", None, 0, 0)
+    else:
+        facts = facts._replace(newest_ms=counted.newest_ms)
+    found = _kept_in(facts, key, wanted, now_ms)
+    return found and found._replace(why=f"{what}; {found.why}", records=counted.with_key, mentions=counted.mentions)
+
+
+def _kept_in(facts: TopicFacts, key: ForgottenKey, wanted: WantedTombstones, now_ms: int) -> Kept | None:
     config = facts.config
     if facts.is_empty:
         return None

@@ -39,6 +39,16 @@ class Application:
         (fold,) = self._given["folds"]
         self.settings = Settings.model_validate(self._given | {"folds": [fold | declared]})
 
+    def with_journal(self, **declared: Any) -> None:
+        self.settings = Settings.model_validate(self._given | {"journals": [declared]})
+
+    def redeclare(self, fold: str, folder: Path) -> None:
+        """Declare only a fold with another name, and the read store."""
+        folds = [self._given["folds"][0] | {"name": fold, "keep": "last"}]
+        stores = [{"name": "rows", "folds": [fold], "source": "carried", "url": f"sqlite:///{folder}/read.db"}]
+        given = {name: self._given[name] for name in ("app_id", "redis", "kafka")}
+        self.settings = Settings.model_validate(given | {"folds": folds, "read_stores": stores})
+
     async def forget(self, key: str = PERSON, wait_seconds: float = 0, **wanted: Any) -> Receipt:
         return await forget(self.settings, Request(key, **wanted), SystemClock(), wait_seconds)
 

@@ -87,7 +87,12 @@ OF_ALL: Final[dict[str, list[list[str]]]] = {
     "journal read": [["anna"], ["anna", "--json"], ["--unkeyed"]],
     "journal verify": [[]],
     "journal drop": [["--before", "2026-01-01"]],
-    "forget": [["nobody"], ["anna", "--json"], ["anna", "--yes", "--timeout", "0", "--tombstones"]],
+    "forget": [
+        ["nobody"],
+        ["anna", "--json"],
+        ["anna", "--yes", "--timeout", "0", "--tombstones"],
+        ["anna", "--skip-dead-letters"],
+    ],
     "reset": [["--live", "news"], ["--journal", "days"]],
 }
 """Commands that concern the whole application, or a store, view, journal or subscriber of it."""

@@ -23,9 +23,12 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
+from streams_app.operations.forget.part import Forgetting, ForgottenKey, TopicBounds
+from streams_app.operations.forget.state import FoldPart, JournalPart, ViewPart
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
+from streams_app.subscribers.state.keys import SubscriberKeys
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.journal.journals import JournalShard, row
@@ -372,6 +375,92 @@ async def test_interrupted_command_is_run_again(
     await application.forget()
 
     assert ([], of_others(rows)) == (await application.traces(), await rows_in(journal))
+
+
+async def test_state_of_components_that_are_no_longer_declared_is_searched(
+    application: Application, journal: JournalShard, tmp_path: Path
+) -> None:
+    await produced(application, 3)
+    store = await application.open_groups(PERSON, "anna")
+    view = await live_shard(application)
+    await view.apply(-1, 0, [Change(PERSON, (), [Item("i", CLOCK_MS, b"x")])], ViewMetadata())
+    here = presence_keys(application.settings.app_id, "here")
+    await application.client.mset({here.marker: b"x"})
+    await application.client.zadd(f"{here.here_prefix}{PERSON}", {"tab": CLOCK_MS})
+    subscriber = SubscriberKeys(application.settings.app_id, "ship", "orders", 0)
+    await application.client.hset(subscriber.state[0], "note", "x")
+    application.with_read_store(url=f"sqlite:///{tmp_path}/read.db")
+    rows = open_store(application.settings.read_stores[0])
+    await rows.initialise()
+    change = CellChange(Cell("f", PERSON, "likes"), 1, 1)
+    await rows.apply([change], CheckpointStep(TP(application.settings.folds[0].output, 0), None, 1), 0)
+    await rows.close()
+    application.redeclare("g", tmp_path)
+    plan = await application.plan()
+    receipt = await application.forget()
+    source = application.settings.folds[0].source
+    gone = f"no longer declared, source {source}"
+
+    assert {
+        "live view here": {"pages": 1},
+        f"fold f ({gone})": {"open groups": 1, "events in open groups": 1},
+        f"live view news ({gone})": {"pages": 1, "items": 1},
+        "read store rows": {"rows": 1},
+    } == {
+        where: {what: number for what, number in counts.items() if number}
+        for where, counts in receipt.found.items()
+        if any(counts.values())
+    }
+    assert {"values": 1} == dict(plan.found["read store rows"])
+    assert [] == await application.traces()
+    assert [b"sanna"] == await application.client.zrange(store.keys.first, 0, -1)
+    removal = "its settings, which say what its keys are, are gone; `streams-app reset --journal days --yes` removes it"
+    assert f"journal days ({gone}): {removal}" in plan.not_yet and f"journal days ({gone}): {removal}" in receipt.not_yet
+
+
+async def test_state_of_another_version_is_reported_with_the_command_that_removes_it(application: Application) -> None:
+    app_id = application.settings.app_id
+    await application.client.hset(f"{{{app_id}/old/t/0}}:v1:meta", mapping={"clock": "1", "fence": "1"})
+    receipt = await application.forget()
+
+    assert [
+        "fold old (no longer declared, source t): its state has another format; `streams-app reset --fold old --yes` removes it"
+    ] == [why for why in receipt.not_yet if "old" in why]
+
+
+ODD_NEIGHBOURS = [
+    "anna", "Anna", "anna ", "\u00e4nna", "ann", "annab", "a*", "a?", "[ab]", "a%", "a_", "a:b", "{a}", "{a", "a}:v2:group:sb",
+    "meta", "due", "*", "17", "\\", "a\nb", "a\0b", "", "x" * 500, "x" * 499, "s", "j1", "#1",
+]  # fmt: skip
+
+
+async def test_key_of_any_kind_is_removed_and_every_similar_key_stays(application: Application, journal: JournalShard) -> None:
+    settings, tp = application.settings, TP(application.settings.folds[0].source, 0)
+    store, view = await application.open_groups(*ODD_NEIGHBOURS), await live_shard(application)
+    await journal.append([row(key, at) for at, key in enumerate(ODD_NEIGHBOURS)])
+    pages = [key for key in ODD_NEIGHBOURS if key]
+    await view.apply(-1, 0, [Change(page, (), [Item("i", CLOCK_MS, b"x")]) for page in pages], ViewMetadata())
+    left = list(ODD_NEIGHBOURS)
+    for key in ODD_NEIGHBOURS:
+        run = Forgetting(settings, application.client, ForgottenKey.of(key), {tp: TopicBounds(0, len(ODD_NEIGHBOURS))})
+        parts = FoldPart(run, settings.folds[0]), JournalPart(run, settings.journals[0]), ViewPart(run, settings.live[0])
+        removed = [await part.remove(is_last=True) for part in parts]
+        left.remove(key)
+        members = {b"s" + other.encode() for other in left}
+        assert [1, 1, int(bool(key))] == [
+            counts[what] for counts, what in zip(removed, ("open groups", "events", "pages"), strict=True)
+        ]
+        assert members == set(await application.client.zrange(store.keys.first, 0, -1)), key
+        assert members == {found.key for found in await rows_in(journal)}, key
+        stored = await application.client.hkeys(view_keys(settings.app_id, settings.live[0].name, tp.topic, 0).pages)
+        assert {other.encode() for other in left if other} == set(stored), key
+
+
+async def test_empty_key_is_no_key_of_a_journal_by_record_key(application: Application) -> None:
+    application.with_journal(name="days", source=application.settings.folds[0].source, key="@key")
+    receipt = await application.forget("")
+
+    assert {} == dict(receipt.found["journal days"])
 
 
 ODD_KEYS = ["", "*", "nobody", "\udcff", '"\\ud800"', "[", "[" * 9_000, "x" * 60_000, "{a}", "NaN", "1e999"]

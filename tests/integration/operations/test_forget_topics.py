@@ -104,10 +104,25 @@ async def test_no_tombstone_is_written_if_another_group_has_the_record_key(compa
 
 async def test_receipt_counts_retention_from_the_newest_record_and_omits_empty_topics(compacted: Compacted) -> None:
     before_ms = SystemClock().now_ms()
-    await compacted.produced(compacted.dead, b"a")
-    (kept,) = [one for one in (await compacted.application.forget()).kept if one.where.startswith("topic ")]
+    await compacted.produced(compacted.dead, b"anna")
+    (kept,) = [one for one in (await compacted.application.forget("anna")).kept if one.where.startswith("topic ")]
     after_ms = SystemClock().now_ms()
 
     assert (f"topic {compacted.dead} (dead letters)", True) == (
         kept.where, before_ms <= (kept.until_ms or 0) - 86_400_000 <= after_ms
     )  # fmt: skip
+
+
+async def test_dead_letters_of_the_key_are_counted_and_tombstones_are_not(compacted: Compacted) -> None:
+    person = PERSON.encode()
+    bootstrap = compacted.application.settings.kafka.bootstrap_servers
+    others = [(b"x", b'{"g":"%s"}' % person), (b"x", b'{"g":"%s0"}' % person), (person, None)]
+    await produce(bootstrap, compacted.dead, [(person, b"{}"), (person, None), *others[:2]])
+    await produce(bootstrap, compacted.dead, others[2:], headers=[(ERASURE, b"1")])
+    where = f"topic {compacted.dead} (dead letters)"
+    plan, receipt = await compacted.application.plan(), await compacted.application.forget()
+    skipped = await compacted.application.plan(counts_dead_letters=False)
+
+    assert [[(2, 1)], [(2, 1)], [(None, None)]] == [
+        [(one.records, one.mentions) for one in found.kept if one.where == where] for found in (plan, receipt, skipped)
+    ]

@@ -58,6 +58,22 @@ async def test_removed_groups_leave_no_row_and_others_keep_theirs(harness: Store
     assert (await harness.rows("f")) == [row for row in rows if "a " in row]
 
 
+NEIGHBOURS = [
+    "anna", "Anna", "ANNA", "anna ", "\u00e4nna", "a\u0308nna", "annab", "ann", "a*", "a?", "a%", "a_", "[ab]", "{a}", "a:b", "f",
+    "likes", "group_key", "a\\", "a\\\\", "a'b", 'a"b', "a--b", "\U0001f600", "\U0001f601", "x" * 440, "x" * 439, "AND", "*",
+]  # fmt: skip
+
+
+async def test_removed_group_of_any_kind_leaves_every_similar_group(harness: StoreHarness) -> None:
+    cells = {key: Cell("f", key, "likes") for key in NEIGHBOURS}
+    asked = list(cells.values())
+    await fill(harness, *((cell, 3, 1) for cell in asked))
+    for key in NEIGHBOURS:
+        removed = await harness.store.remove_groups([("f", key)])
+        del cells[key]
+        assert (1, set(cells)) == (removed, {cell.group_key for cell in await harness.store.read(asked)}), key
+
+
 @of_sql
 @pytest.mark.parametrize("table", ["batch", "before", "upserted", "written_checkpoint", "given", "changed", "added", "asked"])
 async def test_table_may_have_the_name_of_anything_in_the_statements(bare: SqlHarness, table: str) -> None:

@@ -15,10 +15,12 @@ from streams_app.journal.store import keys as of_journals
 from streams_app.kafka.admin import Topic
 from streams_app.live.store import keys as of_views
 from streams_app.operations.forget import PARTS
+from streams_app.operations.forget.dead_letters import CountedRecords, KeySearch
 from streams_app.operations.forget.part import ForgottenKey, Kept, Receipt, TopicBounds
 from streams_app.operations.forget.topics import FUTURE, TopicFacts, WantedTombstones, kept_in
 from streams_app.requirements.components import COMPONENTS
 from streams_app.subscribers.state import keys as of_subscribers
+from tests.helpers.kafka.records import Raw
 
 ERASED: Final = "erased"
 
@@ -129,6 +131,64 @@ def test_receipt_says_until_when_a_topic_has_records_of_the_key(
 
 
 @pytest.mark.parametrize(
+    ("counted", "until_ms", "numbers", "why"),
+    [
+        (CountedRecords(2, 1, 7, 9, 9), 7 + DAY_MS, (2, 1), "2 of its records have the key, 1 others mention it; its records stay"),
+        (CountedRecords(0, 0, -1, 9, 9), None, (0, 0), "none of its records has the key or mentions it"),
+        (CountedRecords(0, 0, -1, 9, 20), NOW_MS + DAY_MS, (0, 0), "of its newest 9 of 20 offsets; its records stay"),
+    ],
+)
+def test_receipt_says_how_many_records_of_a_topic_have_the_key(
+    counted: CountedRecords, until_ms: int | None, numbers: tuple[int, int], why: str
+) -> None:
+    facts = TopicFacts(Topic("t", "dead letters", ()), 1, {"retention.ms": "86400000"})
+    kept = kept_in(facts, ForgottenKey.of("anna"), WantedTombstones(), NOW_MS, counted)
+
+    assert kept is not None
+    assert (until_ms, numbers, True) == (kept.until_ms, (kept.records, kept.mentions), why in kept.why)
+
+
+@pytest.mark.parametrize(
+    ("typed", "record_key", "value", "expected"),
+    [
+        ("anna", b"anna", None, "has"),
+        ("anna", b"x", b'{"who":"anna"}', "mentions"),
+        ("anna", None, b"no JSON, anna", "mentions"),
+        ("anna", None, b"\0\0\0\0\1\x08anna", "mentions"),
+        ("anna", None, b"\0\0\0\0\1Aanna", "mentions"),
+        ("anna", b"anna-1", b'{"who":"annabel","or":"Anna","und":"my_anna"}', ""),
+        ("anna", b'{"id":"anna"}', b"{}", "mentions"),
+        ("\u00e4", None, b'{"who":"\\u00e4"}', "mentions"),
+        ('a"b', None, b'{"who":"a\\"b"}', "mentions"),
+        ("*", None, b'{"who":"x"}', ""),
+        ("17", b"17", None, "has"),
+        ("17", None, b'{"id":17}', "mentions"),
+        ("17", None, b'{"id":170}', ""),
+        ('["a",1]', None, b'{"x":"a","y":1}', "mentions"),
+        ('["a",1]', None, b'{"x":"a","y":2}', ""),
+        ('"17"', b'"17"', None, "has"),
+        ("", b"", None, "has"),
+        ("", None, b'{"who":""}', ""),
+        ("\udcff", b"\xff", None, "has"),
+        ("\udcff", None, b"a \xff", "mentions"),
+    ],
+)
+def test_key_is_found_in_record_keys_and_as_a_whole_word_elsewhere(
+    typed: str, record_key: bytes | None, value: bytes | None, expected: str
+) -> None:
+    search, record = KeySearch(ForgottenKey.of(typed)), Raw(1, 1, record_key, value)
+    found = "has" if search.has(record) else "mentions" if search.mentions(record) else ""
+
+    assert expected == found
+
+
+def test_headers_of_a_record_are_searched() -> None:
+    search = KeySearch(ForgottenKey.of("anna"))
+
+    assert [True, False] == [search.mentions(Raw(1, 1, None, None, (("h", value), ("n", None)))) for value in (b"of anna", b"of x")]
+
+
+@pytest.mark.parametrize(
     ("typed", "why"), [("anna", "max.compaction.lag.ms unlimited"), ('"17"', "the group 17 has the same record key")]
 )
 def test_receipt_says_what_a_tombstone_does_or_why_there_is_none(typed: str, why: str) -> None:
@@ -154,5 +214,5 @@ def test_receipt_has_a_digest_instead_of_the_key() -> None:
     assert plain["sha256"] == key.digest(bytes.fromhex(plain["salt"])) != named["sha256"]
     assert [{"where": "fold f", "what": "open groups", "number": 1}] == plain["removed"]
     assert [{"where": "fold f", "what": "tombstones", "number": 2}] == plain["written"]
-    assert [{"where": "topic t", "why": "why", "until_ms": 5}] == plain["not_removed"]
+    assert [{"where": "topic t", "why": "why", "until_ms": 5, "records": None, "mentions": None}] == plain["not_removed"]
     assert [{"topic": "t", "partition": 0, "offset": 9}] == plain["read_up_to"]
