@@ -86,7 +86,8 @@ dead_letters = "{stage.dead}"
     assert (0, 0) == (ran.code, repeated.code), ran.text + repeated.text
     assert (True, True) == (receipt["complete"], json.loads(repeated.out)["complete"])
     assert (([], []), True) == (of_person, all(of_other))
-    assert {"journal days", "journal folded", "live view news"} <= {one["where"] for one in receipt["removed"]}
+    # The groups may still have been open, and then no record of them was in the journal of folded records.
+    assert {"journal days", "live view news"} <= {one["where"] for one in receipt["removed"]}
     assert [{"where": f"topic {stage.output} (output)", "what": "tombstones", "number": 1}] == receipt["written"]
     assert {TopicBounds(0, 0)} == set(rejected.values())
 
