@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 
@@ -12,10 +12,13 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.journal.core.block import decode
+from streams_app.journal.core.entry import Row
 from streams_app.operations.forget import Request, forget, plan_forget
 from streams_app.operations.forget.part import Receipt
 from streams_app.settings import Settings
 from tests.helpers.folding.scripts import open_in
+from tests.helpers.journal.journals import JournalShard
+from tests.helpers.kafka.topics import produce
 
 PERSON = "person-4711-xq"
 """A key that no other test has, and that occurs in no other text."""
@@ -87,3 +90,23 @@ class Application:
 
 def in_files(folder: Path, text: str) -> list[str]:
     return [path.name for path in sorted(folder.iterdir()) if text.encode() in path.read_bytes()]
+
+
+async def produced(application: Application, events: int, topic: str = "") -> None:
+    settings = application.settings
+    await produce(settings.kafka.bootstrap_servers, topic or settings.folds[0].source, [(b"k", b"{}")] * events)
+
+
+def of_others(rows: list[Row]) -> list[Row]:
+    return [one for one in rows if one.key != b"s" + PERSON.encode()]
+
+
+async def rows_in(shard: JournalShard) -> list[Row]:
+    """Return every row of a journal, by segment, key and offset."""
+    return [
+        found
+        for segment in await shard.segments()
+        if segment.form != "gap"
+        for block in cast("Any", await shard.client.zrange(await shard.blocks_key(segment.first), 0, -1))
+        for found in decode(block)
+    ]

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from zlib import crc32
 
 import pytest
-from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.auto_quiet import AutoQuietGoal, LearnedGaps, packed_gaps, unpacked_gaps
 from streams_app.folding.core.event import FoldEvent
-from streams_app.journal.core.block import decode, encode
-from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, NoEventsReply
+from streams_app.journal.store.journal_store import JournalStore
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import presence_keys, view_keys
@@ -29,42 +24,11 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import CheckpointStep
 from streams_app.read_store.registry import open_store
 from streams_app.subscribers.state.keys import SubscriberKeys
-from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers.folding.scripts import open_in
 from tests.helpers.journal.journals import JournalShard, row
-from tests.helpers.kafka.topics import create_topics, produce
-from tests.helpers.operations.forgetting import BOUNDS, PERSON, Application, in_files
+from tests.helpers.operations.forgetting import BOUNDS, PERSON, Application, in_files, of_others, produced, rows_in
 
 CLOCK_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-async def application(
-    kafka: KafkaServer, redis_server: RedisServer, redis_client: Redis, names: Names
-) -> AsyncIterator[Application]:
-    source, output, dead = (names.topic(suffix) for suffix in ("events", "folded", "dead"))
-    given = {
-        "app_id": names.app_id,
-        "redis": {"url": redis_server.url},
-        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
-        "folds": [{
-            "name": "f", "source": source, "output": output, "dead_letters": dead, "group_key": "g", "changed": "m",
-            "quiet_period": "1s",
-        }],
-        "journals": [{"name": "days", "source": source, "key": "g"}],
-        "live": [
-            {"name": "news", "kind": "list", "source": source, "page": "g", "item": "m", "expiry": "1h", "dead_letters": dead,
-                "public": True},
-            {"name": "here", "kind": "presence", "expiry": "1m", "public": True},
-        ],
-    }  # fmt: skip
-    await create_topics(kafka.bootstrap_servers, [source, output, dead], partitions=1)
-    yield Application(redis_client, given)
-
-
-async def produced(application: Application, events: int, topic: str = "") -> None:
-    settings = application.settings
-    await produce(settings.kafka.bootstrap_servers, topic or settings.folds[0].source, [(b"k", b"{}")] * events)
 
 
 async def test_open_groups_requests_and_records_of_a_key_are_removed_and_those_of_other_keys_stay(application: Application) -> None:
@@ -131,126 +95,6 @@ async def test_what_a_worker_has_learned_meanwhile_is_not_overwritten(applicatio
     replaced = await store.forget("me", [], 0, [], learned=b"newer", rest=b"")
 
     assert (True, False, b"") == (rejected.has_changed, replaced.has_changed, await store.learned())
-
-
-def of_others(rows: list[Row]) -> list[Row]:
-    return [one for one in rows if one.key != b"s" + PERSON.encode()]
-
-
-@pytest.fixture
-async def journal(application: Application) -> JournalShard:
-    shard = JournalShard(application.client, application.settings)
-    await shard.claim()
-    return shard
-
-
-async def rows_in(shard: JournalShard) -> list[Row]:
-    """Return every row of a journal, by segment, key and offset."""
-    return [
-        found
-        for segment in await shard.segments()
-        if segment.form != "gap"
-        for block in cast("Any", await shard.client.zrange(await shard.blocks_key(segment.first), 0, -1))
-        for found in decode(block)
-    ]
-
-
-@pytest.mark.parametrize("neighbours", ["an", "zoe", PERSON + "x", PERSON[:-1]])
-async def test_events_of_a_key_leave_raw_and_packed_segments_and_those_of_other_keys_stay(
-    application: Application, journal: JournalShard, neighbours: str
-) -> None:
-    others = ["aa", neighbours, PERSON + "\0"]
-    rows = [row(key, at, at // 8, b"%d" % at) for at, key in enumerate([*others, PERSON, *others, PERSON] * 3)]
-    await produced(application, len(rows))
-    await journal.append(rows)
-    first = (await journal.segments())[0]
-    await journal.pack(first.first, rows[:8])
-    before, about = of_others(await rows_in(journal)), await journal.segments()
-    receipt = await application.forget()
-    after = await journal.segments()
-
-    assert {"events": 6} == dict(receipt.found["journal days"])
-    assert before == await rows_in(journal)
-    assert [one.entries - 2 for one in about] == [one.entries for one in after]
-    assert not any(key == b"s" + PERSON.encode() for one in after for key, _ in one.largest)
-    assert [one.last for one in about] == [one.last for one in after]
-
-
-async def test_segment_with_nothing_but_the_key_stays_readable(application: Application, journal: JournalShard) -> None:
-    await produced(application, 2)
-    await journal.append([row(PERSON, 0), row(PERSON, 1)])
-    await application.forget()
-    (segment,) = await journal.segments()
-
-    assert (0, 0) == (segment.entries, segment.stored_bytes)
-    assert NoEventsReply(1, 1, 0) == await journal.reader.read(journal.keys, b"s" + PERSON.encode(), -1)
-    assert [] == await application.traces()
-
-
-async def test_keeper_that_packed_a_segment_meanwhile_does_not_bring_events_back(
-    application: Application, journal: JournalShard
-) -> None:
-    rows = [row(PERSON, 0), row("anna", 1), row("anna", 2, 1)]
-    await produced(application, 3)
-    await journal.append(rows)
-    (segment, _) = await journal.segments()
-    packed = replace(segment, form="packed", generation="later", is_closed=True)
-    await journal.store.stage(packed, [encode(sorted(rows[:2]), 3)], begins=True)
-    await application.forget()
-    with pytest.raises(FencedError):
-        await journal.store.swap(packed, 1)
-
-    assert [] == await application.traces()
-
-
-async def test_worker_that_reclaims_the_journal_meanwhile_is_overtaken(
-    application: Application, journal: JournalShard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await produced(application, 2)
-    await journal.append([row(PERSON, 0), row("anna", 1)])
-    remove, times = JournalStore.forget, itertools.count(1)
-
-    async def overtaken(store: JournalStore, *arguments: Any) -> bool:
-        if next(times) < 3:
-            await journal.claim()
-        return await remove(store, *arguments)
-
-    monkeypatch.setattr(JournalStore, "forget", overtaken)
-    receipt = await application.forget()
-
-    assert ({"events": 1}, []) == (dict(receipt.found["journal days"]), await application.traces())
-
-
-async def test_segment_that_is_packed_while_it_is_searched_is_searched_once_more(
-    application: Application, journal: JournalShard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [row(PERSON, 0), row("anna", 1), row("anna", 2, 1)]
-    await produced(application, 3)
-    await journal.append(rows)
-    scan, times = JournalShardReader.scan, itertools.count()
-
-    async def packed_meanwhile(reader: JournalShardReader, *arguments: Any) -> list[bytes] | None:
-        if not next(times):
-            await journal.pack(0, rows[:2])
-        return await scan(reader, *arguments)
-
-    monkeypatch.setattr(JournalShardReader, "scan", packed_meanwhile)
-    plan = await application.plan()
-    receipt = await application.forget()
-
-    assert (1, 1) == (plan.found["journal days"]["events"], receipt.found["journal days"]["events"])
-    assert [] == await application.traces()
-
-
-async def test_damaged_block_that_may_have_events_of_the_key_is_reported(application: Application, journal: JournalShard) -> None:
-    rows = [row("anna", 0), row(PERSON, 1), row("zoe", 2), row("zoe", 3, 1)]
-    await produced(application, 4)
-    await journal.append(rows)
-    await journal.pack(0, rows[:3])
-    await journal.damage(0)
-    receipt = await application.forget()
-
-    assert 1 == sum("journal days: still there: 1 damaged blocks" in one for one in receipt.not_yet)
 
 
 async def live_shard(application: Application) -> ViewStore:
