@@ -1,4 +1,7 @@
-"""The quiet period of a shard that sets itself: one for each range, and what is learned from the folded ranges."""
+"""The quiet period of a shard that sets itself: one for each range, and what is learned from the folded ranges.
+
+A range is here what is folded at once: at most a minute of the events.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,16 @@ from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.folding.core.auto_quiet import AutoQuiet, AutoQuietGoal, LearnedGaps, QuietChange, packed_gaps, unpacked_gaps
-from streams_app.folding.core.event import DetailedEvent
+from streams_app.folding.core.auto_quiet import (
+    STEP_MS,
+    AutoQuiet,
+    AutoQuietGoal,
+    LearnedGaps,
+    QuietChange,
+    packed_gaps,
+    unpacked_gaps,
+)
+from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.formatting import duration_text
 
@@ -17,6 +28,30 @@ logger = logging.getLogger(__name__)
 
 STORE_AFTER_MS: Final = 60_000
 """What was learned is stored with the first range that ends this long after it was stored, or after the quiet period changed."""
+
+
+def minutes_of(events: Iterable[Event], end: int, now_ms: int) -> Iterator[tuple[list[Event], int]]:
+    """Divide a range into the minutes of its events, after each of which the quiet period may change.
+
+    A range of new events is hardly longer. While old events are read, it may be hours.
+
+    Args:
+        end: Last offset of the range.
+        now_ms: Timestamps after it count as this one.
+
+    Yields:
+        The events of each part, and the last offset of the part.
+    """
+    part: list[Event] = []
+    minute = 0
+    for event in events:
+        at = min(event[1], now_ms) // STEP_MS
+        if part and at > minute:
+            yield part, part[-1][0]
+            part = []
+        minute = max(minute, at)
+        part.append(event)
+    yield part, end
 
 
 class ShardQuietPeriod:

@@ -18,7 +18,7 @@ from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.native_chunks import NativeChunkCutter
 from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
-from streams_app.folding.shard.quiet_period import ShardQuietPeriod
+from streams_app.folding.shard.quiet_period import ShardQuietPeriod, minutes_of
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 from streams_app.native import is_native
@@ -113,7 +113,7 @@ def chunks_of(
     Args:
         begun: The part of the range that another owner has begun; None if there is none. It becomes one chunk, with the stored
             times.
-        quiet_period: The quiet period of the shard, if it sets itself.
+        quiet_period: The quiet period of the shard, if it sets itself. It may change after each minute of the events.
     """
     cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter if bounds.reads_details else ChunkCutter
     cut = partial(cutter_of, bounds=bounds, keeps_values=keeps_values)
@@ -123,9 +123,11 @@ def chunks_of(
         yield first.next(_begun(begun.time, quiet_period), clock.start_ms(begun.time), is_whole=True)
         events, fence = (event for event in listed if event[0] > begun.to), begun.to
     time = clock.range_time(view, now_ms)
-    cutter = NativeChunkCutter(events, fence, end, bounds) if is_native(events) else cut(_read(events, quiet_period), fence, end)
-    while cutter.above < end:
-        yield cutter.next(_begun(time, quiet_period), clock.start_ms(time))
+    for part, to in [(events, end)] if quiet_period is None else minutes_of(events, end, now_ms):
+        cutter = NativeChunkCutter(part, fence, to, bounds) if is_native(part) else cut(_read(part, quiet_period), fence, to)
+        while cutter.above < to:
+            yield cutter.next(_begun(time, quiet_period), clock.start_ms(time))
+        fence = to
 
 
 def _begun(time: RangeTime, quiet_period: ShardQuietPeriod | None) -> RangeTime:

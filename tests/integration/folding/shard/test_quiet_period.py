@@ -129,6 +129,21 @@ async def folded_for_some_time(redis: Redis, names: Names) -> Shard:
     return shard
 
 
+async def test_quiet_period_changes_within_old_events_that_are_read_at_once(redis_client: Redis, names: Names) -> None:
+    at_once, by_minute = new_shard(redis_client, names), await folded_for_some_time(redis_client, names)
+    until_ms = NOW_MS + 30 * MINUTE_MS
+    await emptied(by_minute.store)
+    await at_once.claim(0, 1)
+    await fold_all(at_once, regular_events(NOW_MS, until_ms), until_ms)
+    assert at_once.quiet_period is not None
+    assert by_minute.quiet_period is not None
+    shown = set((await quiet_of_open(at_once)).values())
+
+    assert DEFAULT_MS < at_once.quiet_period.quiet_ms == by_minute.quiet_period.quiet_ms
+    assert {at_once.quiet_period.quiet_ms} == shown
+    assert str(at_once.fence) == (await meta_of(at_once.store))["fence"]
+
+
 async def test_next_owner_continues_with_what_was_learned_and_a_wiped_redis_begins_at_the_default(
     redis_client: Redis, names: Names
 ) -> None:

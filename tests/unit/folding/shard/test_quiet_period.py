@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.folding.core.auto_quiet import LearnedGaps, packed_gaps, unpacked_gaps
 from streams_app.folding.core.event import DetailedEvent
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.folding.shard.quiet_period import ShardQuietPeriod
+from streams_app.folding.shard.quiet_period import ShardQuietPeriod, minutes_of
 from tests.helpers.folding.auto_quiet import AUTO_FOLD, AUTO_GOAL, GROUPS, regular_events
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
@@ -60,6 +60,16 @@ def test_events_of_a_range_have_the_quiet_period_before_its_first_event() -> Non
     assert {AT_MOST_MS - DEFAULT_MS} == {event.shorter_ms for event in first}
     assert changed_ms != DEFAULT_MS
     assert [AT_MOST_MS - changed_ms] == [event.shorter_ms for event in second]
+
+
+def test_range_is_divided_where_a_minute_of_its_events_begins() -> None:
+    ages_ms = [90_000, 80_000, 30_000, 95_000, 20_000, 0, -DAY_MS, 10_000, -2 * DAY_MS]
+    begin_ms = NOW_MS // MINUTE_MS * MINUTE_MS
+    events = [DetailedEvent(10 * at, begin_ms - age_ms, b"sg", {}) for at, age_ms in enumerate(ages_ms)]
+    parts = [([event[0] for event in part], to) for part, to in minutes_of(events, 99, begin_ms)]
+
+    assert [([0, 10], 10), ([20, 30, 40], 40), ([50, 60, 70, 80], 99)] == parts
+    assert [([], 7)] == list(minutes_of([], 7, NOW_MS))
 
 
 def test_events_that_are_read_again_have_the_quiet_period_of_their_range() -> None:
