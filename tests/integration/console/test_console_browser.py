@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Route
 from redis.asyncio import Redis
 
 from streams_app.settings import Settings
@@ -115,6 +115,17 @@ async def test_times_are_in_the_zone_of_the_viewer(app: Place, redis_client: Red
     minutes = [int(text[14:16]) for text in (shown, exact)]
     assert (minutes[1] + 45) % 60 == minutes[0]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", shown)
+
+
+async def test_page_is_live_also_if_the_script_of_its_stream_loads_last(app: Place, redis_client: Redis, browser: Browser) -> None:
+    async def late(route: Route) -> None:
+        await route.request.frame.page.wait_for_function("() => window.htmx && new Promise(done => setTimeout(done, 100, true))")
+        await route.continue_()
+
+    async with seen(app, redis_client, browser) as (console, tabs):
+        await tabs.context.route("**/hx-sse.min.js*", late)
+        page = await tabs.open(console.url + PAGES["fold"])
+        await shows(page, "#connection", "live")
 
 
 async def test_lost_console_is_said_and_the_page_stays(app: Place, redis_client: Redis, browser: Browser) -> None:
