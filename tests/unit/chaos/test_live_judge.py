@@ -1,4 +1,4 @@
-"""The judge of ``make chaos-live`` detects violations and accepts correct states."""
+"""The judge of live views in ``make chaos`` detects violations and accepts correct states."""
 
 from __future__ import annotations
 
