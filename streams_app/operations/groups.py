@@ -5,6 +5,7 @@ Redis is read in bounded batches, without changing anything. Event processing do
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.formatting import group_value
 from streams_app.operations.listed_group import ListedGroup
+from streams_app.operations.outbox_blocks import blocks_in
 from streams_app.read_store.core.function_answer import group_of
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
@@ -250,11 +252,12 @@ async def collect(
 
 async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
     """Count the unsent records of each group, by its key as stored in Redis, among the first 10 000 records of the outbox."""
-    packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
-    counts: dict[bytes, int] = {}
-    for entry in packed:
-        member = SealedGroup.unpack(entry).member
-        counts[member] = counts.get(member, 0) + 1
+    counts: Counter[bytes] = Counter()
+    async for block in blocks_in(redis, shard.keys.outbox):
+        left = SCAN_OUTBOX - counts.total()
+        counts.update(record.member for record in SealedGroup.unpack_all(block)[:left])
+        if counts.total() == SCAN_OUTBOX:
+            break
     return counts
 
 

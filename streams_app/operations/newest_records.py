@@ -30,6 +30,7 @@ from streams_app.kafka.partitioner import murmur2
 from streams_app.operations.auto_quiet_state import AutoQuietState
 from streams_app.operations.folded_events import RecordRange, has_key_of, raw_events
 from streams_app.operations.groups import redis_of, stored_shards
+from streams_app.operations.outbox_blocks import count_records
 from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings
 
@@ -256,13 +257,15 @@ async def _in_source(settings: Settings, fold: Fold, where: RecordRange, members
 
 
 MOST_PARTITIONS: Final = 1_000
+MOST_COUNTED: Final = 100_000
+"""Maximum number of sealed records of a fold that are read to count them."""
 
 
 class FoldPartition(msgspec.Struct, frozen=True):
     """A partition of a fold's source.
 
     Attributes:
-        outbox: Records that the broker has not acknowledged.
+        outbox: Records that the broker has not acknowledged. If the fold has more than 100 000 of them, there may be more.
         lag: Offsets that are not folded yet.
         is_claimed: Whether a worker has ever claimed the partition; if not, the other numbers are 0, and all of its log is unread.
         auto_quiet: The quiet period if it sets itself; otherwise None.
@@ -296,7 +299,12 @@ async def fold_partitions(settings: Settings, fold: Fold) -> list[FoldPartition]
                 pipe.zcard(shard.keys.outbox)
                 pipe.hget(shard.keys.meta, "learned")
             counts = await pipe.execute()
-    open_groups, outbox, learned = (dict(zip(shards, counts[at::3], strict=True)) for at in range(3))
+        open_groups, outbox, learned = (dict(zip(shards, counts[at::3], strict=True)) for at in range(3))
+        left = MOST_COUNTED
+        for number, blocks in outbox.items():
+            if blocks and left > 0:
+                outbox[number] = await count_records(redis, shards[number].keys.outbox, left)
+                left -= outbox[number]
     return [
         FoldPartition(
             number, open_groups.get(number, 0), outbox.get(number, 0),

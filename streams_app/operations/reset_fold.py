@@ -45,6 +45,7 @@ from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
+from streams_app.operations.outbox_blocks import count_records
 from streams_app.operations.reset_read_store import ResetEffect, known_partitions, reset_effect, reset_versions
 from streams_app.operations.state_removal import remove_state
 from streams_app.requirements.components import FOLDS, components_of
@@ -175,8 +176,10 @@ async def _count(redis: Redis, key: bytes, found: ResetPlan) -> None:
     kind = key.rpartition(b"}")[2]
     if kind in (b":v1:first", b":v2:first"):
         found.open_groups += await redis.zcard(key)
-    elif kind in (b":v1:outbox", b":v2:outbox"):
-        found.outbox += await redis.zcard(key)
+    elif kind == b":v1:outbox":
+        found.outbox += await redis.zcard(key)  # an entry of this version is a record
+    elif kind == b":v2:outbox":
+        found.outbox += await count_records(redis, key)
 
 
 async def _is_stranded(

@@ -215,14 +215,15 @@ class ShardStore:
         return bytes(found or b"")
 
     async def forget(
-        self, token: str, groups: Sequence[bytes], below: int, records: Sequence[bytes], *, learns: bool = False,
-        learned: bytes = b"", rest: bytes = b"",
+        self, token: str, groups: Sequence[bytes], below: int, blocks: Sequence[tuple[bytes, bytes, int, int]], *,
+        learns: bool = False, learned: bytes = b"", rest: bytes = b"",
     ) -> ForgetReply:  # fmt: skip
         """Remove what the shard stores of some groups; ``token`` becomes the owner if something is removed.
 
         Args:
             below: An open group stays if its first offset is not below this one.
-            records: Entries of the outbox, exactly as stored.
+            blocks: Entries of the outbox, exactly as stored. Of each, also what stays of it, the lowest first offset of the rest,
+                and the number of removed records.
             learns: Whether the quiet period sets itself. Then ``token`` becomes the owner in any case, because the worker may have
                 in memory what it has learned from the groups.
             learned: Result of :meth:`learned`.
@@ -233,7 +234,7 @@ class ShardStore:
             token=token,
             groups=list(groups),
             below=below,
-            records=list(records),
+            blocks=list(blocks),
             learns=learns,
             learned=learned,
             rest=rest,

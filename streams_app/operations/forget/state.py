@@ -18,7 +18,6 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.core.auto_quiet import without_groups
-from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.journal.core.block import DamagedBlockError, decode, encode, encode_packed, last_of, packed, position, stored_bytes
@@ -35,15 +34,17 @@ from streams_app.operations.forget.part import Forgetting
 from streams_app.operations.groups import StoredShard, rows_of, stored_shards
 from streams_app.operations.journal import MAX_CLAIMS, statuses_of
 from streams_app.operations.live import shards_of
+from streams_app.operations.outbox_blocks import ShortenedBlock, blocks_in, without
 from streams_app.read_store.core.store import ReadableStore, check_formats
 from streams_app.read_store.registry import open_store
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings
 
 PAGE: Final = 1_000
 REWRITTEN: Final = 500
-"""Maximum number of blocks of a journal that one script replaces."""
+"""Maximum number of blocks of a journal or outbox that one script replaces."""
 
 EVENTS: Final = "events"
+UNSENT: Final = "records not yet sent"
 LAST_EVENTS: Final = "times of last events, from which the quiet period is learned"
 DAMAGED: Final = "damaged blocks that may have its events (journal drop removes their day)"
 
@@ -67,7 +68,7 @@ class FoldPart:
             for row in await rows_of(self._redis, shard, [(member, 0.0) for member in self._forgetting.key.members]):
                 if row.first_offset < end:
                     found += Counter({"open groups": 1, "events in open groups": row.events})
-            found["records not yet sent"] += len(await self._records(shard))
+            found[UNSENT] += sum(block.removed for block in await self._blocks(shard))
             for member in self._forgetting.key.members:
                 keys = shard.keys
                 asked = (redis.hexists(keys.drop, member), redis.hexists(keys.dropped, member), redis.sismember(keys.flush, member))
@@ -81,16 +82,18 @@ class FoldPart:
         removed: Counter[str] = Counter()
         scripts = FoldScripts(self._redis)
         for shard in await self._shards():
-            records = await self._records(shard) if is_last else []
             store = ShardStore(scripts, shard.keys)
+            first, *others = _pages(await self._blocks(shard)) if is_last else [[]]
             learned, rest, last_events = await self._learned(store)
             gone = await store.forget(
-                secrets.token_hex(8), self._forgetting.key.members, self._end_of(shard), records,
+                secrets.token_hex(8), self._forgetting.key.members, self._end_of(shard), first,
                 learns=self._fold.auto_quiet is not None, learned=learned, rest=rest,
             )  # fmt: skip
+            for page in others:
+                removed[UNSENT] += (await store.forget(secrets.token_hex(8), [], 0, page)).records
             removed += Counter({
                 "open groups": gone.groups, "events in open groups": gone.events, "requests of operators": gone.requests,
-                "records not yet sent": gone.records, LAST_EVENTS: 0 if gone.has_changed else last_events,
+                UNSENT: gone.records, LAST_EVENTS: 0 if gone.has_changed else last_events,
             })  # fmt: skip
             if gone.has_changed:
                 raise TryAgainError(f"{shard} has just stored what it has learned of the quiet period")
@@ -103,7 +106,7 @@ class FoldPart:
 
     async def unfinished(self) -> list[str]:
         shards = await self._shards()
-        unsent = [f"a record of {shard} is not sent yet" for shard in shards if await self._records(shard)]
+        unsent = [f"a record of {shard} is not sent yet" for shard in shards if await self._blocks(shard)]
         return self._forgetting.unread(self._fold.source, {shard.partition: shard.fence + 1 for shard in shards}) + unsent
 
     async def _shards(self) -> list[StoredShard]:
@@ -112,20 +115,27 @@ class FoldPart:
     def _end_of(self, shard: StoredShard) -> int:
         return self._forgetting.end_of(self._fold.source, shard.partition)
 
-    async def _records(self, shard: StoredShard) -> list[bytes]:
-        """Return the entries of the outbox that are records of the key, of events before the end."""
-        found: list[bytes] = []
-        begin, end = 0, self._end_of(shard)
-        while True:
-            # The command overlaps pages, because a record that is sent meanwhile moves up those behind it.
-            page: Any = await self._redis.zrange(shard.keys.outbox, begin, begin + PAGE - 1)
-            for entry in page:
-                sealed = SealedGroup.unpack(entry)
-                if sealed.member in self._forgetting.key.members and sealed.first_offset < end and entry not in found:
-                    found.append(entry)
-            if len(page) < PAGE:
-                return found
-            begin += PAGE // 2
+    async def _blocks(self, shard: StoredShard) -> list[ShortenedBlock]:
+        """Return the blocks of the outbox that have records of the key, of events before the end, and what stays of them."""
+        members, end = self._forgetting.key.members, self._end_of(shard)
+        found = [
+            without(block, lambda record: record.member in members and record.first_offset < end)
+            async for block in blocks_in(self._redis, shard.keys.outbox)
+        ]
+        return [block for block in found if block is not None]
+
+
+def _pages(blocks: Sequence[ShortenedBlock]) -> list[list[ShortenedBlock]]:
+    """Split blocks into pages, each for one script; there is at least one page."""
+    pages: list[list[ShortenedBlock]] = [[]]
+    size = 0
+    for block in blocks:
+        size += len(block.block) + len(block.rest)
+        if pages[-1] and (size > STAGED_BYTES or len(pages[-1]) == REWRITTEN):
+            pages.append([])
+            size = len(block.block) + len(block.rest)
+        pages[-1].append(block)
+    return pages
 
 
 class JournalPart:

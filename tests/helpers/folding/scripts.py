@@ -146,14 +146,14 @@ async def seal(
 
 
 async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
-    """Return the raw contents of the outbox: first offset, packed record."""
+    """Return the raw contents of the outbox: lowest first offset, packed records in a row."""
     found: Any = await store.redis.zrange(store.keys.outbox, 0, -1, withscores=True)
     return [(int(score), record) for record, score in found]
 
 
 async def outbox_of(store: ShardStore) -> list[SealedGroup]:
     """Return the records in the outbox."""
-    return [SealedGroup.unpack(record) for _, record in await sealed_in(store)]
+    return [record for _, block in await sealed_in(store) for record in SealedGroup.unpack_all(block)]
 
 
 class StoredContent(NamedTuple):
