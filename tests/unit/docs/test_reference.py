@@ -148,8 +148,10 @@ def test_every_documented_setting_and_metric_exists(page: Path) -> None:
     sections = "|".join(sorted({name.partition(".")[0] for name in existing if "." in name}))
     metrics = {metric.name for metric in METRICS}
 
-    assert set() == set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", text)) - existing
-    assert set() == set(re.findall(r"\bstreams_app_[a-z_]+\b", text)) - metrics - {COOKIE}
+    no_settings = set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", text)) - existing
+    no_metrics = set(re.findall(r"\bstreams_app_[a-z_]+\b", text)) - metrics - {COOKIE}
+    assert set() == no_settings, "these read as `section.setting`, and are none; write a file with its folder"
+    assert set() == no_metrics, "these read as metrics, and are not in health/metric_table.py"
 
 
 def test_every_broken_variant_named_in_internals_exists() -> None:
