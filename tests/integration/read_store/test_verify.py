@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from click.testing import CliRunner
 
-from streams_app.cli import read_store
+from streams_app.cli import group
 from streams_app.delivery.batch import TP
 from streams_app.errors import BehindError
 from streams_app.operations import verify
@@ -142,8 +142,8 @@ async def test_stalled_store_that_is_behind_is_reported_with_its_own_exit_code(
     await compared.send(record("b", 11), record("c", 12))
 
     async def verified(*arguments: str) -> Ran:  # in this process, so that it does not wait for 10 s
-        words = ["verify", "--config", str(compared.config), "--wait", "0", *arguments]
-        ran = await asyncio.to_thread(CliRunner().invoke, read_store.command, words)
+        words = ["read-store", "verify", "--config", str(compared.config), "--wait", "0", *arguments]
+        ran = await asyncio.to_thread(CliRunner().invoke, group, words)
         assert isinstance(ran.exception, BehindError), ran
         return Ran(ran.exception.exit_code, ran.stdout, f"error: {ran.exception}")
 

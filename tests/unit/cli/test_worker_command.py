@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from streams_app.cli import worker
+from streams_app.cli import group, worker
 from streams_app.errors import ConfigurationError
 
 
@@ -22,7 +22,7 @@ def test_garbage_collection_is_off_while_an_application_is_imported_and_on_after
         raise ConfigurationError(["the module cannot be imported"])
 
     monkeypatch.setattr(worker, "named", named)
-    result = CliRunner().invoke(worker.command, ["--app", "nothing:app"])
+    result = CliRunner().invoke(group, ["worker", "--app", "nothing:app"])
 
     assert isinstance(result.exception, ConfigurationError)
     assert [False, True] == [*seen, gc.isenabled()]
