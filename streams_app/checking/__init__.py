@@ -12,22 +12,20 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 
-from streams_app.checking.facts import declarations_of, kafka_facts
-from streams_app.checking.finding import Finding, Level
-from streams_app.checking.journals import journal_findings
-from streams_app.checking.kafka import kafka_findings
-from streams_app.checking.live import live_findings
+from streams_app.checking.kafka import kafka_facts, kafka_findings
 from streams_app.checking.logs import log_findings
 from streams_app.checking.process import http_finding, native_finding, tracing_finding
-from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_facts, redis_findings, shared_client
 from streams_app.checking.rights import rights_findings
 from streams_app.checking.schema_registry import schema_registry_findings
-from streams_app.checking.subscribers import subscriber_findings
 from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
 from streams_app.errors import StreamsAppError
+from streams_app.finding import Finding, Level
+from streams_app.requirements.checks import ReachableRedis, component_findings
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 
 __all__ = ["Finding", "Level", "findings"]
@@ -55,21 +53,20 @@ async def _findings_of_servers(settings: Settings, clock: Clock, redis: Redis | 
     for finding in (*of_registry, *kafka_findings(declarations, kafka), *redis_findings(settings, facts_of_redis)):
         away |= finding.is_away
         yield finding
-    client = None if away or isinstance(redis, StreamsAppError) else redis
-    if client is not None:
+    if away or isinstance(redis, StreamsAppError):
+        groups = [component_findings(declarations, kafka, None)]
+    else:
         for finding in rights_findings(declarations, kafka):
             yield finding
-    others = [] if client is None else [log_findings(declarations, kafka, client)]
-    others += [read_store_findings(settings)]
-    others += [subscriber_findings(declarations, kafka, asks=not away), live_findings(settings, kafka, client)]
-    for check_results in others:
-        async with aclosing(check_results) as found:
-            async for finding in found:
-                yield finding
-    if client is not None:
-        for finding in journal_findings(settings, kafka, facts_of_redis):
-            yield finding
-        async with aclosing(transaction_findings(declarations)) as found:
+        servers = facts_of_redis.servers
+        answers = ReachableRedis(redis, servers if isinstance(servers, NoPermissionError) else servers.values())
+        groups = [
+            log_findings(declarations, kafka, redis),
+            component_findings(declarations, kafka, answers),
+            transaction_findings(declarations),
+        ]
+    for found in groups:
+        async with aclosing(found):
             async for finding in found:
                 yield finding
 

@@ -5,16 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from streams_app.checking.facts import Declarations, KafkaFacts
-from streams_app.checking.finding import Finding, Level, lasting
-from streams_app.errors import ConfigurationError
+from aiokafka.errors import KafkaError
+
+from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.finding import Finding, Level, lasting
 from streams_app.folding.metadata_size import faults_of
 from streams_app.formatting import counted
-from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, topic_configs
+from streams_app.kafka.facts import KafkaFacts
+from streams_app.kafka.rights import GROUP, TOPIC, granted_rights
+from streams_app.kafka.topic_ids import topic_ids
 from streams_app.requirements.components import topics_of
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+async def kafka_facts(declarations: Declarations) -> KafkaFacts:
+    """Fetch what the checks need to know of Kafka, by one client. No topic is created."""
+    is_connected = False
+    topics = [topic.name for topic in topics_of(declarations.workload)]
+    groups = sorted({right.name for right in declarations.required_rights() if right.kind == GROUP})
+    try:
+        async with admin_client(declarations.settings.kafka) as client:
+            is_connected = True
+            granted = await granted_rights(client, topics, groups)
+            partitions = await partition_counts(client, [name for name in topics if granted.get((TOPIC, name)) != frozenset()])
+            configs = await topic_configs(client, list(partitions)) if partitions else {}
+            try:
+                ids = await topic_ids(client._client, list(partitions)) if partitions else {}
+            except (KafkaError, OSError, TimeoutError):
+                ids = {}  # only the comparison of logs needs them
+    except StreamsAppError as error:
+        return KafkaFacts(error, is_connected)
+    return KafkaFacts(None, is_connected, partitions, configs, ids, granted)
 
 
 def kafka_findings(declarations: Declarations, facts: KafkaFacts) -> Iterator[Finding]:

@@ -15,11 +15,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
-from streams_app.checking.facts import Declarations, KafkaFacts
-from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import common_end, of_text
-from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.log_continuity import (
     Action,
     LogVerdict,
@@ -32,26 +29,21 @@ from streams_app.delivery.log_continuity import (
     is_recreated,
 )
 from streams_app.delivery.offset_metadata import offsets_in
-from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import NewerFormatError, StreamsAppError, TryAgainError, check_state_format, text_of
+from streams_app.finding import Finding, Level
 from streams_app.folding.agents.claim import policy_of as fold_policy
-from streams_app.journal.agents.beginning import policy_of as journal_policy
-from streams_app.journal.store.keys import journal_keys
+from streams_app.kafka.facts import KafkaFacts
 from streams_app.kafka.group_offsets import commits_in, in_group
 from streams_app.kafka.log_ends import stable_ends
 from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN
-from streams_app.live.agents.processor import policy_of as view_policy
-from streams_app.live.store.keys import view_keys
 from streams_app.operations.groups import stored_shards
-from streams_app.read_store.sync.processor import policy_of as store_policy
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
+from streams_app.requirements.checks import kept_positions
 from streams_app.requirements.components import inputs_of
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
-from streams_app.subscribers.guarantees.restored_position import policy_of as subscriber_policy
-from streams_app.subscribers.state.initial_offsets import committed
-from streams_app.subscribers.state.offset_metadata import decoded, stored_position
 
 Read = dict[TP, StoredPosition]
 
@@ -131,71 +123,42 @@ async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) 
     """Return the stored positions, by partition, of each component that reads topics."""
     settings = declarations.settings
     try:
-        readers = await _in_redis(settings, kafka, redis)
+        readers = await _in_redis(declarations, kafka, redis)
     except REDIS_ERRORS as error:
         raise TryAgainError(redis_fault_text(error, settings.redis)) from error
-    for store in settings.read_stores:
-        tps = kafka.tps_of([settings.fold(fold).output for fold in store.folds])
-        group = f"{settings.app_id}.{store.group}"
-        async with in_group(settings.kafka, group) as consumer:
-            commits = await commits_in(settings.kafka, consumer, group, tps) if tps else {}
-        readers[store_policy(store.name)] = {
-            tp: StoredPosition(offset, parts[0], of_text(parts[2]))
-            for tp, (offset, metadata) in _positions(store.name, commits).items()
-            if (parts := metadata.partition("~"))
-        }
-    return readers | await _subscribers(declarations, kafka)
-
-
-async def _subscribers(declarations: Declarations, kafka: KafkaFacts) -> dict[Policy, Read]:
-    readers: dict[Policy, Read] = {}
-    for one in declarations.enabled:
-        name, tps = one.subscriber.name, kafka.tps_of([one.topic])
-        commits = await committed(declarations.settings, one, tps) if tps else {}
-        readers[subscriber_policy(name)] = {
-            tp: stored_position(offset, decoded(text, offset, NO_OFFSET))
-            for tp, (offset, text) in _positions(name, commits).items()
-        }
+    for component, kept in kept_positions(declarations.running):
+        if kept.meta is None:
+            tps = kafka.tps_of(component.inputs)
+            async with in_group(settings.kafka, component.group) as consumer:
+                commits = await commits_in(settings.kafka, consumer, component.group, tps) if tps else {}
+            readers[kept.policy(component.name)] = {
+                tp: kept.of_commit(positions[component.name])
+                for tp, commit in commits.items()
+                if (positions := offsets_in(commit)) and component.name in positions
+            }
     return readers
 
 
-def _positions(name: str, commits: Mapping[TP, PartitionCommit]) -> dict[TP, Any]:
-    """Return the committed offset and metadata of one component, by partition; partitions without them are omitted."""
-    return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
-
-
-async def _in_redis(settings: Settings, kafka: KafkaFacts, redis: Redis) -> dict[Policy, Read]:
-    """Return the positions, by partition, that Redis stores of each fold, live view and journal."""
+async def _in_redis(declarations: Declarations, kafka: KafkaFacts, redis: Redis) -> dict[Policy, Read]:
+    """Return the positions, by partition, that Redis stores of each fold and of other components."""
+    settings = declarations.settings
     readers: dict[Policy, Read] = defaultdict(dict)
     for shard in await stored_shards(redis, settings, None):
         topic_id, log, to = await redis.hmget(shard.keys.meta, ["topic_id", "log", "to"])
         readers[fold_policy(shard.fold.name)][TP(shard.fold.source, shard.partition)] = StoredPosition(
             max(shard.fence, int(to or -1)) + 1, _text(topic_id), of_text(_text(log))
         )
-    metas = [
-        (view_policy(view.name), view.source, partial(_meta_of_view, settings.app_id, view.name))
-        for view in settings.live_of_topics
-    ] + [
-        (journal_policy(journal.name), journal.source, partial(_meta_of_journal, settings.app_id, journal.name))
-        for journal in settings.journals
-    ]
-    for policy, source, meta_of in metas:
-        for tp in kafka.tps_of([source]):
-            meta = meta_of(*tp)
+    for component, kept in kept_positions(declarations.running):
+        if kept.meta is None:
+            continue
+        for tp in kafka.tps_of(component.inputs):
+            meta = kept.meta(settings.app_id, component.name, *tp)
             stored: list[Any] = await redis.hmget(meta, ["topic_id", "log", "fence", "format"])
             topic_id, log, fence, stored_format = stored
             check_state_format(f"{meta} in Redis", stored_format)
             if fence is not None:
-                readers[policy][tp] = StoredPosition(int(fence) + 1, _text(topic_id), of_text(_text(log)))
+                readers[kept.policy(component.name)][tp] = StoredPosition(int(fence) + 1, _text(topic_id), of_text(_text(log)))
     return readers
-
-
-def _meta_of_view(app_id: str, view: str, topic: str, partition: int) -> str:
-    return view_keys(app_id, view, topic, partition).meta
-
-
-def _meta_of_journal(app_id: str, journal: str, topic: str, partition: int) -> str:
-    return journal_keys(app_id, journal, topic, partition).meta
 
 
 def _text(value: Any) -> str:

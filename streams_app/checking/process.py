@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from streams_app.checking.finding import Finding, Level
 from streams_app.errors import ConfigurationError
+from streams_app.finding import Finding, Level
 from streams_app.folding.reading.fast import is_usual
 from streams_app.native import INSTALL, native_fault
 from streams_app.settings import HttpSettings, Settings

@@ -11,11 +11,11 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from streams_app.checking.finding import Finding, Level
 from streams_app.checking.kafka import LOOPBACK
 from streams_app.clock import Clock
 from streams_app.delivery.clocks import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.finding import Finding, Level
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_redis_rights, servers_of, why_unreachable
 from streams_app.redis_access.request_limit import PROCESS_CONNECTIONS

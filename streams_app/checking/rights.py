@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams_app.checking.facts import Declarations, KafkaFacts
-from streams_app.checking.finding import Finding, Level
+from streams_app.finding import Finding, Level
+from streams_app.kafka.facts import KafkaFacts
 from streams_app.kafka.rights import TOPIC, missing_of
+from streams_app.requirements.declarations import Declarations
 
 
 def rights_findings(declarations: Declarations, facts: KafkaFacts) -> Iterator[Finding]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from streams_app.checking.facts import Declarations
-from streams_app.checking.finding import Finding, Level
 from streams_app.envelopes import Format
 from streams_app.errors import ConfigurationError
+from streams_app.finding import Finding, Level
+from streams_app.requirements.declarations import Declarations
 from streams_app.schemas.registry import RegistryUnavailableError, registry_of
 
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from streams_app.checking.facts import Declarations
-from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
+from streams_app.finding import Finding, Level
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.open_transactions import ADVICE, hidden_text
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.requirements.components import inputs_of
+from streams_app.requirements.declarations import Declarations
 
 STANDS_SECONDS: Final = 3.0
 """Time after which a transaction that is still open is reported. Shorter transactions are normal."""

@@ -12,7 +12,6 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.access import COOKIE, FORM_COOKIE, Forms
 from streams_app.console.actions.jobs import ActionJob, InProgressError, Jobs, RunningJob
 from streams_app.console.actions.model import (
@@ -34,6 +33,7 @@ from streams_app.console.reading.asking import PageError
 from streams_app.console.reading.sources import Sources
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.formatting import escaped
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 PLAN_SECONDS: Final = 10.0

@@ -13,7 +13,6 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.access import COOKIE, SESSION_MS, Sessions
 from streams_app.console.action_routes import ActionRoutes
 from streams_app.console.actions.registry import openapi
@@ -28,6 +27,7 @@ from streams_app.exact_json import encode
 from streams_app.health.http_addresses import is_allowed_authority
 from streams_app.health.http_connections import Connections
 from streams_app.health.http_errors import UnexpectedErrors
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from typing import Any, Final
 import uvloop
 from aiohttp import web
 
-from streams_app.checking.facts import declarations_of
 from streams_app.clock import SystemClock
 from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
@@ -21,6 +20,7 @@ from streams_app.console.server import ConsoleServer
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.http_connections import Connections, bound_socket, connection_limit, url_of
 from streams_app.process_exit import exit_after
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 from streams_app.settings.base import LAST_PORT
 from streams_app.settings.console import ConsoleSettings

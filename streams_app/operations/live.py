@@ -18,7 +18,6 @@ from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, StateName, ViewState, merged, newest, state_of
 from streams_app.live.store.keys import (
     ViewKeys,
-    meta_pattern,
     presence_keys,
     presence_pattern,
     view_keys,
@@ -131,15 +130,6 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
     if state == "incomplete":
         return "retention had removed events that were to be shown: raise retention.ms of the source above the expiry"
     return ""
-
-
-async def stored_sources(redis: Redis, app_id: str) -> dict[str, set[str]]:
-    """Map each view that has state in Redis, declared or not, to the topics from which the state was read."""
-    found: dict[str, set[str]] = {}
-    async for key in redis.scan_iter(match=meta_pattern(app_id), count=MAX_SHOWN):
-        _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
-        found.setdefault(view.removeprefix("live."), set()).add(topic)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def kind_of(what: str) -> ComponentKind:
 
 def components_of(workload: Workload) -> list[DeclaredComponent]:
     """Return the components of a workload, by kind."""
-    return [one for of_kind in _by_kind(workload) for one in of_kind]
+    return [one for _, of_kind in components_by_kind(workload) for one in of_kind]
 
 
 def inputs_of(workload: Workload) -> set[str]:
@@ -205,15 +205,17 @@ def dead_letter_topics(workload: Workload) -> dict[tuple[str, str], str]:
     """Map each component that may reject records, as the header of its kind and its name, to its dead-letter topic."""
     return {
         (kind.header, one.name): use.topic
-        for (kind, _), components in zip(COMPONENTS, _by_kind(workload), strict=True)
+        for kind, components in components_by_kind(workload)
         for one in components
         for use in one.uses
         if use.role == DEAD_LETTERS
     }
 
 
-def _by_kind(workload: Workload) -> list[list[DeclaredComponent]]:
-    return [[kind.describe(workload.settings, declared) for declared in getattr(workload, part)] for kind, part in COMPONENTS]
+def components_by_kind(workload: Workload) -> Iterator[tuple[ComponentKind, list[DeclaredComponent]]]:
+    """Yield each kind with its components, also if there are none."""
+    for kind, part in COMPONENTS:
+        yield kind, [kind.describe(workload.settings, declared) for declared in getattr(workload, part)]
 
 
 def rights_of(workload: Workload, topics: Sequence[Topic]) -> list[RequiredRight]:
@@ -230,7 +232,7 @@ def topics_of(workload: Workload) -> list[Topic]:
     first one that its components list, such as ``source``, ``output``, ``dead letters``. The topics of events come first.
     """
     found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for components in _by_kind(workload):
+    for _, components in components_by_kind(workload):
         for topic, role, user in _uses_of(components):
             found.setdefault(topic, (role, {}))[1][user] = None
     events: dict[str, list[str]] = defaultdict(list)

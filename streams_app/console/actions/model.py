@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.clock import Clock
 from streams_app.console.reading.asking import MAX_TEXT, PageError
 from streams_app.console.reading.hiding import Hidden
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 MAX_VALUES: Final = 500

@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.requirements.components import dead_letter_topics
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 ACTIONS_PATH = "/actions"

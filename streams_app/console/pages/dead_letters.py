@@ -11,7 +11,6 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import REPLAYABLE, ActionLink, replay_links
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import (
@@ -34,6 +33,7 @@ from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.newest_records import record_at
 from streams_app.reasons import ADVICE, REASONS, Reason
 from streams_app.requirements.components import DEAD_LETTERS, topics_of
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 MOST_LINES: Final = 300

@@ -8,7 +8,6 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, ratio, ratio_points, window_of
 from streams_app.console.pages.overview import fold_state
@@ -29,6 +28,7 @@ from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.newest_records import FoldPartition, fold_partitions
 from streams_app.operations.worker_pages import counted_windows
 from streams_app.quiet_period import QuietPeriod
+from streams_app.requirements.declarations import Declarations
 from streams_app.tuning.points import Curve, Point
 
 ROWS: Final = 50

@@ -11,7 +11,6 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
 from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.fold import group_path
@@ -28,6 +27,7 @@ from streams_app.operations.group_facts import GroupDrop, GroupExplanation, Grou
 from streams_app.operations.group_text import group_sentences
 from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.newest_records import GroupEvents, TopicRecord, events_in, member_of_key, newest_records
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 SHOWN_EVENTS: Final = 20

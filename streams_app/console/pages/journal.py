@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
 from streams_app.console.pages.overview import by_lag, most
 from streams_app.console.pages.paths import journal_path
@@ -38,6 +37,7 @@ from streams_app.operations.journal import (
 from streams_app.operations.journal import (
     summary_of as summary_of_journal,
 )
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import JournalSettings, Settings
 
 SHOWN_DAYS: Final = 60

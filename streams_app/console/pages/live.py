@@ -9,7 +9,6 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
 from streams_app.console.pages.overview import total, view_state
 from streams_app.console.pages.paths import view_path
@@ -24,6 +23,7 @@ from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.formatting import duration_text, escaped, shown
 from streams_app.operations.live import PageOfView, contents_of_view, page_of_views
 from streams_app.operations.live_history import history_of_page, history_text
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import LiveView
 
 SHOWN_PAGES: Final = 50

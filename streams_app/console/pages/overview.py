@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Figure, Problem, State, ratio, ratio_points, window_of
 from streams_app.console.pages.paths import fold_path, journal_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.problems import problems_of, sentence_of
@@ -20,6 +19,7 @@ from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.fold import Fold
 from streams_app.formatting import compact_size, counted, span
 from streams_app.requirements.components import components_of
+from streams_app.requirements.declarations import Declarations
 
 MOST_PROBLEMS: Final = 50
 

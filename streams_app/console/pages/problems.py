@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Problem
 from streams_app.console.pages.paths import OF_ALERTS, WORKERS_PATH, fold_path, store_path
 from streams_app.console.pages.topic import topic_path
@@ -14,6 +13,7 @@ from streams_app.console.reading.history import History
 from streams_app.console.reading.sources import WorkerState
 from streams_app.formatting import counted
 from streams_app.requirements.components import dead_letter_topics
+from streams_app.requirements.declarations import Declarations
 
 ABOUT_DEAD_LETTERS: Final = ("DeadLetters", "ReadStoreDeadLetters", "SubscriberErrors")
 

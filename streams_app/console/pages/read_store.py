@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, State, line_chart, window_of
 from streams_app.console.pages.overview import store_state
@@ -27,6 +26,7 @@ from streams_app.formatting import escaped, shown
 from streams_app.operations.read_store_status import GroupCell, cells_of_group, checkpoints_of, log_bounds_of
 from streams_app.operations.verify import left_of
 from streams_app.operations.verify_result import behind_text, cell_text, summary
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import ReadStoreSettings, Settings
 
 SHOWN_NULLS: Final = 50

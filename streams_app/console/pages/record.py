@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.codec import canonical_bytes, keys_typed
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import EventList, RecordRow, event_list, record_row
@@ -23,6 +22,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.operations.folded_events import RecordRange, parse_fold_id
 from streams_app.operations.newest_records import events_in, newest_records
+from streams_app.requirements.declarations import Declarations
 
 READ: Final = 20_000
 """Number of newest records of the output, in the partition of the key, among which the record is searched."""

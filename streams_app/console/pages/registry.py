@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages import (
     dead_letters,
     fold,
@@ -26,6 +25,7 @@ from streams_app.console.pages import (
 from streams_app.console.pages.paths import WORKERS_PATH
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Sources
+from streams_app.requirements.declarations import Declarations
 
 
 class Parameter(NamedTuple):

@@ -9,7 +9,6 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.dead_letters import dead_letter_path
 from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.group import record_path
@@ -25,6 +24,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.operations.folded_events import parse_fold_id
 from streams_app.operations.groups import folds_with_open
 from streams_app.requirements.components import DEAD_LETTERS, topics_of
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings.described import settings_in_force
 
 MOST_HITS: Final = 50

@@ -8,13 +8,13 @@ from typing import Final, Literal
 import msgspec
 
 from streams_app.checking import findings
-from streams_app.checking.facts import Declarations
-from streams_app.checking.finding import Finding, Level
 from streams_app.console.pages.model import State
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.sources import Missing, Sources
+from streams_app.finding import Finding, Level
 from streams_app.formatting import counted
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 from streams_app.settings.described import SettingInForce, settings_in_force
 

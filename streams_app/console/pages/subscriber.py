@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import ActionLink, offered
 from streams_app.console.pages.model import Chart, Problem, Rule, Series, State, Unit, Window, window_of
 from streams_app.console.pages.overview import DISABLED, subscriber_state
@@ -25,6 +24,7 @@ from streams_app.operations.event_facts import EventState, FoldedEventState
 from streams_app.operations.event_text import event_sentences
 from streams_app.operations.explain_event import SearchScope, explain_event
 from streams_app.operations.retry_now import waiting_events
+from streams_app.requirements.declarations import Declarations
 
 SEARCHED: Final = 50_000
 """Maximum number of offsets that are searched for an event."""

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.action_links import ActionLink, replay_links
 from streams_app.console.pages.paths import fold_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
@@ -21,6 +20,7 @@ from streams_app.formatting import escaped, shown
 from streams_app.operations.dead_letter import ListedDeadLetter, split_headers
 from streams_app.operations.newest_records import TopicRecord, newest_records
 from streams_app.requirements.components import DEAD_LETTERS, topics_of
+from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings
 
 SHOWN: Final = 50

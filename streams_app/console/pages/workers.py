@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from streams_app.checking.facts import Declarations
 from streams_app.console.pages.model import Chart, Problem, Series, State, Unit, window_of
 from streams_app.console.pages.paths import WORKERS_PATH
 from streams_app.console.pages.problems import problems_of
@@ -17,6 +16,7 @@ from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.folding.store.replies import CAUSES
+from streams_app.requirements.declarations import Declarations
 
 MOST_CHARTS: Final = 12
 """Maximum number of workers whose charts are shown."""

@@ -240,8 +240,8 @@ class StoreProcessor(Processor):
             means that no difference was found.
         """
         position, begin = claim.committed or OffsetAndMetadata(stored), claim.log_bounds.begin
-        read_topic_id, _, text = position.metadata.partition("~")
-        read = StoredPosition(max(stored, position.offset), read_topic_id, of_text(text))
+        read = stored_position(position)
+        read = read._replace(read_to=max(stored, read.read_to))
         action, offset = await claim.continuation(read, policy_of(self._sync.store_name))
         if action is Action.RESTART:
             return begin, begin if begin < stored else None
@@ -250,13 +250,19 @@ class StoreProcessor(Processor):
         if action is Action.REREAD:
             return max(begin, min(stored, offset, position.offset)), offset
         # Without fingerprints, a log that has grown beyond the checkpoint since it was restored looks the same.
-        is_same_topic = bool(claim.topic_id) and read_topic_id == claim.topic_id
+        is_same_topic = bool(claim.topic_id) and read.topic_id == claim.topic_id
         uncommitted_from = max(position.offset, former_end) if is_same_topic or self._read else stored
         return max(begin, min(stored, uncommitted_from)), None
 
     def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:
         """Return an offset with the metadata of its commit: topic id and fingerprints, which reveal a recreated or restored log."""
         return OffsetAndMetadata(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
+
+
+def stored_position(position: OffsetAndMetadata) -> StoredPosition:
+    """Return what a commit shows about the log."""
+    topic_id, _, text = position.metadata.partition("~")
+    return StoredPosition(position.offset, topic_id, of_text(text))
 
 
 def policy_of(store: str) -> Policy:

@@ -11,13 +11,13 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from streams_app.checking.facts import declarations_of
 from streams_app.clock import SystemClock
 from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
 from streams_app.console.serving import listen
 from streams_app.health.http_connections import Connections, url_of
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 
 

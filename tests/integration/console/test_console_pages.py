@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.checking.facts import declarations_of
 from streams_app.console import server
 from streams_app.console.pages.problems import link_of_remark
 from streams_app.console.pages.registry import PAGES
 from streams_app.embedded.ports import free_port
 from streams_app.folding.core.event import FoldEvent
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place, run
 from tests.helpers.console.consoles import running_console, with_console

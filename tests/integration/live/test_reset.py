@@ -6,12 +6,12 @@ import asyncio
 
 import redis.asyncio
 
-from streams_app.checking.facts import KafkaFacts
-from streams_app.checking.finding import Finding, Level
-from streams_app.checking.live import live_findings
 from streams_app.delivery.scripts import FencedError
+from streams_app.finding import Finding, Level
+from streams_app.kafka.facts import KafkaFacts
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
+from streams_app.live.hub.findings import live_findings
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.operations.state_removal import remove_state

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streams_app import Fold, Settings
-from streams_app.checking.finding import Level
-from streams_app.checking.read_store import read_store_findings
+from streams_app.finding import Level
 from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.sync.findings import read_store_findings
 from tests.helpers.read_store.stores import StoreHarness, write
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.checking.finding import Level
 from streams_app.checking.logs import changes, recreations
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.log_continuity import PresentLog, StoredPosition
+from streams_app.finding import Level
 from streams_app.folding.agents.claim import policy_of as fold_policy
 from streams_app.read_store.sync.processor import policy_of as store_policy
 from streams_app.subscribers.guarantees.restored_position import policy_of as subscriber_policy

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streams_app.checking.finding import Level
 from streams_app.checking.process import http_finding, native_finding, tracing_finding
 from streams_app.errors import ConfigurationError
+from streams_app.finding import Level
 from streams_app.native import native_core
 from streams_app.settings import HttpSettings, Settings
 from tests.helpers.folding.native import required_core

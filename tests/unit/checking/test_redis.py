@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from streams_app.checking.finding import Level
 from streams_app.checking.redis import RedisFacts, redis_findings, server_findings
 from streams_app.delivery.clocks import SKEW_MS
 from streams_app.errors import TryAgainError
+from streams_app.finding import Level
 from streams_app.redis_access.request_limit import PROCESS_CONNECTIONS
 from streams_app.settings import Settings
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from streams_app.checking.facts import declarations_of
 from streams_app.clock import SystemClock
 from streams_app.console.actions.registry import ACTIONS, openapi
 from streams_app.console.pages.registry import PAGES
 from streams_app.console.reading.sources import Sources
 from streams_app.console.server import ConsoleServer
 from streams_app.health.http_connections import Connections
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 
 FOLDS = [{"name": "likes", "source": "posts", "group_key": "id", "changed": "names", "quiet_period": "15m"}]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from streams_app.checking.facts import declarations_of
 from streams_app.console.pages.model import Figure
 from streams_app.console.pages.overview import Branch, Overview, overview_of, summary_of
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Key, Samples
 from streams_app.console.reading.sources import WorkerState
 from streams_app.operations.worker_pages import Readiness
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 
 NOW = 1_700_000_000_000

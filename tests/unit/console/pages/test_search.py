@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.checking.facts import declarations_of
 from streams_app.console.pages.search import Hit, SearchPage, html, matching, meant, named, offered
 from streams_app.console.reading.asking import OtherPage
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 
 LIKES = {"name": "likes", "source": "posts", "group_key": "id", "changed": "names", "quiet_period": "15m"}

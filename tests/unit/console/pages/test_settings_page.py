@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams_app.checking.finding import Finding, Level
 from streams_app.console.pages.settings import SettingsPage, html, result_of, sections_of
+from streams_app.finding import Finding, Level
 from streams_app.settings import Settings
 
 CANARY = "canary-7f3a"

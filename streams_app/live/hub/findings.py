@@ -7,14 +7,16 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from streams_app.checking.facts import KafkaFacts
-from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError
+from streams_app.finding import Finding, Level, lasting
 from streams_app.kafka.admin import NO_RETENTION_LIMIT
+from streams_app.kafka.facts import KafkaFacts
 from streams_app.live.hub.sockets import descriptors_for, max_descriptors
-from streams_app.operations.live import stored_sources
+from streams_app.live.store.keys import meta_pattern
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings import LiveView, Settings, UrlParts
+
+SCANNED_KEYS: Final = 1_000
 
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -40,6 +42,15 @@ async def live_findings(settings: Settings, kafka: KafkaFacts, redis: Redis | No
         if view.source in kafka.configs:
             for finding in view_findings(view, kafka.configs[view.source]):
                 yield finding
+
+
+async def stored_sources(redis: Redis, app_id: str) -> dict[str, set[str]]:
+    """Map each view that has state in Redis, declared or not, to the topics from which the state was read."""
+    found: dict[str, set[str]] = {}
+    async for key in redis.scan_iter(match=meta_pattern(app_id), count=SCANNED_KEYS):
+        _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
+        found.setdefault(view.removeprefix("live."), set()).add(topic)
+    return found
 
 
 def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -> list[Finding]:

@@ -16,17 +16,17 @@ from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic.errors import PydanticUserError
 
 from streams_app import Catalogue, Event, records_of, subscriber
-from streams_app.checking.finding import Level
-from streams_app.checking.record_types import clashes
-from streams_app.checking.subscribers import field_findings
 from streams_app.codec import member_of
 from streams_app.errors import BadEventError
 from streams_app.events.codec import Decoder
 from streams_app.events.folded import FoldInfo
+from streams_app.finding import Level
 from streams_app.fold import Fold
 from streams_app.folding.core.record import RecordShape, SealedGroup, render
 from streams_app.settings import EventsSettings, Limits, Settings
+from streams_app.subscribers.declaration.record_types import clashes
 from streams_app.subscribers.declaration.subscription import subscriptions_of
+from streams_app.subscribers.running.findings import field_findings
 
 ID, FIRST = str(uuid.UUID(int=1)), "2024-01-01T00:00:00Z"
 TEXTS = ("a", "1", "1.5", "true", "likes", ID, FIRST)

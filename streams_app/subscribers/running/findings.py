@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from streams_app.checking.facts import Declarations, KafkaFacts
-from streams_app.checking.finding import Finding, Level, lasting
-from streams_app.checking.record_types import clashes, required_names
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.errors import StreamsAppError
 from streams_app.events.declaration import Event
 from streams_app.events.payloads import schema_of
+from streams_app.finding import Finding, Level, lasting
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.formatting import duration_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT
+from streams_app.kafka.facts import KafkaFacts
+from streams_app.settings import Settings
+from streams_app.subscribers.declaration.record_types import clashes, required_names
 from streams_app.subscribers.declaration.replayed_event import replay_topic
 from streams_app.subscribers.declaration.subscriber import Records
 from streams_app.subscribers.declaration.subscription import Subscription
@@ -34,14 +35,10 @@ ID_BYTES: Final = 120
 """Approximate number of bytes in Redis for one remembered event id with its source."""
 
 
-async def subscriber_findings(declarations: Declarations, kafka: KafkaFacts, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Check the catalogue, if there is one, and if ``asks`` is set, the retention and commits in Kafka that subscribers need."""
-    settings, subscriptions, events = declarations.settings, declarations.enabled, declarations.events
-    if settings.events.catalogue is None:
-        return
-    if declarations.fault is not None:
-        yield Finding(Level.ERROR, str(declarations.fault), "correct the catalogue, or events.catalogue and [subscribers.NAME]")
-        return
+async def subscriber_findings(
+    settings: Settings, subscriptions: Sequence[Subscription], events: Sequence[Event[Any, Any]], kafka: KafkaFacts | None
+) -> AsyncGenerator[Finding, None]:
+    """Check a catalogue and its enabled subscribers; unless ``kafka`` is None, also the retention and commits that they need."""
     yield Finding(Level.OK, f"the catalogue {settings.events.catalogue} fits the settings")
     pure = (
         *key_findings(events, settings.folds),
@@ -51,7 +48,7 @@ async def subscriber_findings(declarations: Declarations, kafka: KafkaFacts, *, 
     for finding in pure:
         yield finding
     replays = replay_topic(settings.app_id)
-    if not asks or kafka.hides_any([replays, *(one.topic for one in subscriptions)]):
+    if kafka is None or kafka.hides_any([replays, *(one.topic for one in subscriptions)]):
         return
     existing = [one for one in subscriptions if one.topic in kafka.partitions]
     for finding in retention_findings(existing, kafka.retention_ms([one.topic for one in existing])):

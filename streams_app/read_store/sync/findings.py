@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from streams_app.checking.finding import Finding, Level
 from streams_app.errors import StreamsAppError
+from streams_app.finding import Finding, Level
 from streams_app.formatting import counted
 from streams_app.read_store.core.absent_values import absent_text
 from streams_app.read_store.core.merge import CellChange

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from redis.exceptions import NoPermissionError
 
-from streams_app.checking.facts import KafkaFacts
-from streams_app.checking.finding import Finding, Level, lasting
-from streams_app.checking.redis import RedisFacts
+from streams_app.finding import Finding, Level, lasting
 from streams_app.kafka.admin import NO_RETENTION_LIMIT
+from streams_app.kafka.facts import KafkaFacts
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.journals import MIN_BYTES
 
@@ -18,12 +17,18 @@ MAX_PERCENT: Final = 80
 """Maximum share of the memory of Redis for journals, in percent. Folds, views and compression need the rest."""
 
 
-def journal_findings(settings: Settings, kafka: KafkaFacts, redis: RedisFacts) -> Iterator[Finding]:
-    """Check whether Redis has memory for the journals, and their topics retain events as long (pure)."""
+def journal_findings(
+    settings: Settings, kafka: KafkaFacts, servers: Collection[Mapping[str, Any]] | NoPermissionError
+) -> Iterator[Finding]:
+    """Check whether Redis has memory for the journals, and their topics retain events as long (pure).
+
+    Args:
+        servers: Reply to ``INFO`` of each Redis server, or the error if the user may not query it.
+    """
     if not settings.journals:
         return
-    if not isinstance(redis.servers, NoPermissionError):  # the check of Redis reports it
-        yield room_finding(settings.journals, redis.servers.values())
+    if not isinstance(servers, NoPermissionError):  # the check of Redis reports it
+        yield room_finding(settings.journals, servers)
     if kafka.hides_any([journal.source for journal in settings.journals]):
         return
     for journal in settings.journals:

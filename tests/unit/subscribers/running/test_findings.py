@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from streams_app import Catalogue, Event, Retries
-from streams_app.checking.finding import Level, lasting
-from streams_app.checking.subscribers import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import PartitionCommit
 from streams_app.delivery.offset_metadata import OffsetAndMetadata, commit_of
+from streams_app.finding import Level, lasting
 from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.running.findings import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.subscribers.state.initial_offsets import initial_commit
 from tests.helpers.events.shop import OrderPaid, catalogue, order_paid, recompute, ship
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.checking.finding import Level
-from streams_app.checking.live import descriptor_findings, hosts_findings, origin_findings
+from streams_app.finding import Level
+from streams_app.live.hub.findings import descriptor_findings, hosts_findings, origin_findings
 from streams_app.settings import Settings
 
 PRIVATE = {"name": "news", "kind": "list", "source": "events", "page": "p", "item": "i", "expiry": "1h"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.checking.finding import Level
-from streams_app.checking.journals import room_finding, source_findings
+from streams_app.finding import Level
+from streams_app.journal.agents.findings import room_finding, source_findings
 from streams_app.settings import JournalSettings
 
 JOURNAL = JournalSettings(name="accounts", source="events", key="id", keep="2d", max_bytes=8_000_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams_app.checking.facts import declarations_of
+from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 
 FOLD = {"name": "totals", "source": "orders", "group_key": "id", "changed": "what", "quiet_period": "1m"}
