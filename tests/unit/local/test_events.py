@@ -22,6 +22,7 @@ from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.local import LocalEvents
 from streams_app.local.settings import settings_of
 from streams_app.settings.sections import TracingSettings, WorkerSettings
+from tests.helpers.subscribers.local_mode import quick_settings
 from tests.helpers.tracing.spans import Spans, ids_of, parent_of
 from tests.helpers.waiting import wait_until
 from tests.servers.cache import ROOT
@@ -84,7 +85,7 @@ async def test_published_event_reaches_every_subscriber_with_retries_and_follow_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop = Shop()
-    async with LocalEvents(shop.catalogue) as events:
+    async with LocalEvents(shop.catalogue, quick_settings(shop.catalogue)) as events:
         event_id = await events.publish(paid, Paid("o1"), context={"userid": "u7"})
         await shop.until_seen(4)
 
@@ -99,7 +100,7 @@ async def test_published_event_reaches_every_subscriber_with_retries_and_follow_
 
 def test_synchronous_program_publishes_and_its_subscribers_are_called() -> None:
     shop = Shop()
-    with LocalEvents(shop.catalogue) as events:
+    with LocalEvents(shop.catalogue, quick_settings(shop.catalogue)) as events:
         events.publish_sync(paid, Paid("o1"))
         asyncio.run(shop.until_seen(4))
 
@@ -109,7 +110,7 @@ def test_synchronous_program_publishes_and_its_subscribers_are_called() -> None:
 async def test_dead_letter_is_logged_in_local_mode(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     shop = Shop()
-    async with LocalEvents(shop.catalogue) as events:
+    async with LocalEvents(shop.catalogue, quick_settings(shop.catalogue)) as events:
         event_id = await events.publish(paid, Paid("nowhere"))
         await wait_until(lambda: caplog.records, LIMIT_SECONDS, "it is logged")
 
@@ -203,7 +204,7 @@ def test_script_that_never_closes_local_mode_warns_in_one_line() -> None:
 
 async def test_spans_of_local_mode_are_those_of_the_worker(spans: Spans) -> None:
     shop = Shop()
-    settings = settings_of("local", shop.catalogue).model_copy(update={"tracing": TracingSettings(enabled=True)})
+    settings = quick_settings(shop.catalogue).model_copy(update={"tracing": TracingSettings(enabled=True)})
     async with LocalEvents(shop.catalogue, settings) as events:
         await events.publish(paid, Paid("o1"))
         await shop.until_seen(4)

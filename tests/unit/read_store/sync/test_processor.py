@@ -12,9 +12,16 @@ import pytest
 
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.read_store.core.store import CheckpointStep
+from streams_app.read_store.sqlite import connection
 from streams_app.read_store.sync.store_sync import MAX_RECORDS
 from tests.helpers.waiting import wait_until
 from tests.unit.read_store.sync.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
+
+
+@pytest.fixture
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait 0.1 s instead of a second for a database that is locked, for tests in which it stays locked."""
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -70,6 +77,7 @@ async def test_commit_waits_for_the_answer_of_the_store(store: Store) -> None:
     assert None is await store.processor().position_to_commit()
 
 
+@pytest.mark.usefixtures("short_wait")
 async def test_unavailable_store_is_awaited_and_reported_once_and_nothing_is_skipped(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,6 +174,7 @@ async def test_release_finishes_the_current_transaction_and_drops_the_rest(store
     assert (await store.checkpoint(), True) == (position.offset, 0 < position.offset < MAX_RECORDS * 40)
 
 
+@pytest.mark.usefixtures("short_wait")
 async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> None:
     processor = store.processor()
     await processor.claim(claim_of())

@@ -16,6 +16,7 @@ from streams_app.local import LocalEvents
 from streams_app.local.member import LocalMember
 from streams_app.subscribers.declaration.subscriber import Subscriber
 from streams_app.subscribers.running.processor import SubscriberProcessor
+from tests.helpers.subscribers.local_mode import quick_settings
 from tests.helpers.waiting import wait_until
 
 LIMIT_SECONDS = 60
@@ -55,7 +56,8 @@ async def test_timed_out_thread_that_succeeds_under_another_claim_is_reported(
     def ship(event: Received[Paid]) -> None:
         may_end.wait(LIMIT_SECONDS)
 
-    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+    catalogue = Catalogue(events=(paid,), subscribers=(ship,))
+    async with LocalEvents(catalogue, quick_settings(catalogue)) as events:
         try:
             await events.publish(paid, Paid("o1"))
             await wait_until(lambda: is_committed(events), LIMIT_SECONDS, "it is finished with its dead letter")
@@ -103,7 +105,8 @@ async def test_dead_letter_of_an_interrupted_attempt_does_not_wait_for_an_outage
         begun.set()
         may_end.wait(LIMIT_SECONDS)
 
-    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+    catalogue = Catalogue(events=(paid,), subscribers=(ship,))
+    async with LocalEvents(catalogue, quick_settings(catalogue)) as events:
         try:
             await events.publish(paid, Paid("o1"))
             await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
@@ -120,7 +123,8 @@ async def dead_letters_of_interrupted(
     ship: Subscriber[Any, Any, Any], begun: threading.Event, may_end: threading.Event
 ) -> list[str]:
     """Interrupt a function that has begun, and let it end once its event has a dead letter."""
-    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+    catalogue = Catalogue(events=(paid,), subscribers=(ship,))
+    async with LocalEvents(catalogue, quick_settings(catalogue)) as events:
         try:
             await events.publish(paid, Paid("o1"))
             await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
