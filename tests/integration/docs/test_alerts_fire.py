@@ -336,6 +336,7 @@ def test_alert_fires_in_its_case(alert: str, case: Case, promtool: Promtool, tmp
     assert "SUCCESS" in firing(promtool, tmp_path, alert, case)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normal", SILENT)
 def test_alerts_do_not_fire_in_normal_operation(normal: str, promtool: Promtool, tmp_path: Path) -> None:
     silent = [
@@ -351,6 +352,7 @@ def test_alerts_do_not_fire_in_normal_operation(normal: str, promtool: Promtool,
     assert "SUCCESS" in judged(promtool, tmp_path, [test])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normal", LONG)
 def test_occasionally_published_event_is_not_reported_as_missing(normal: str, promtool: Promtool, tmp_path: Path) -> None:
     silent = [{"eval_time": f"{minute}m", "alertname": "NothingPublished", "exp_alerts": []} for minute in range(5, 900, 5)]
