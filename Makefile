@@ -36,8 +36,9 @@ test: install ## sets up and passes the tests
 
 # make check BASE=origin/main, for a change of several commits
 BASE := HEAD
-check: lint ## within a minute, before each commit: lint, the rules of the house, and the unit tests that the change reaches
-	@STREAMS_APP_TEST_EXAMPLES=quick $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long" \
+# make check ARGS=--maxfail=0, to see all that fails
+check: lint ## within a minute, before each commit: lint, the rules of the house, and the unit tests that the change reaches, until one fails
+	@STREAMS_APP_TEST_EXAMPLES=quick $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long" --maxfail=1 $(ARGS) \
 	  tests/test_house.py tests/test_words.py tests/test_changed.py $$($(BIN)/python -m tests.checkout.changed $(BASE))
 
 hook: ## runs `make check` before each commit of this checkout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checkout.changed import DOCS, UNIT, distances_of_tests, reached_tests
+from tests.checkout.changed import DOCS, UNIT, distances_of_tests, nearest_first, reached_tests
 from tests.checkout.choice import Candidate, Reached, chosen, fault_of, limits_of
 from tests.checkout.imports import ROOT
 
@@ -43,6 +43,16 @@ def test_change_of_a_deployment_file_reaches_the_tests_of_the_docs_only() -> Non
     assert {DOCS} == reached_tests([ROOT / "deploy" / "alerts.yml"])
     assert set() == reached_tests([])
     assert UNIT not in reached_tests([ROOT / "README.md"])
+
+
+def test_the_nearest_of_the_reached_tests_come_first() -> None:
+    changed = ["streams_app/settings/sections.py", "tests/unit/test_codec.py", "docs/reference/settings.md"]
+    found = [str(path.relative_to(ROOT)) for path in nearest_first([ROOT / name for name in changed])]
+    far = "tests/unit/console/actions/test_openapi.py"
+
+    assert {"tests/unit/docs", "tests/unit/test_codec.py"} < set(found[:20])
+    assert found.index("tests/unit/settings/test_settings.py") < found.index(far)
+    assert names(*changed) == set(found)
 
 
 # All tests

@@ -1,8 +1,8 @@
 """The tests that a change reaches, for `make check` and `.ci/run`.
 
-``python -m tests.checkout.changed [REVISION]`` prints the unit tests that a change since a revision reaches. With ``--all``, it
-prints all tests with their distances as JSON, for ``STREAMS_APP_TEST_REACHED``; without a revision, this is the change since
-:func:`base`.
+``python -m tests.checkout.changed [REVISION]`` prints the unit tests that a change since a revision reaches, the nearest first.
+With ``--all``, it prints all tests with their distances as JSON, for ``STREAMS_APP_TEST_REACHED``; without a revision, this is the
+change since :func:`base`.
 
 A change is what differs from the revision (HEAD without one), with files that git does not track yet. A Python file reaches the
 tests that import it, directly or through other modules; a Lua script reaches those of the module that calls it; a page reaches
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -79,6 +79,17 @@ def reached_tests(changed: Iterable[Path]) -> set[Path]:
     if not python:
         return found
     return found | {path for path in importing(python) if path.name.startswith("test_") and UNIT in path.parents}
+
+
+def nearest_first(changed: Collection[Path]) -> list[Path]:
+    """Return :func:`reached_tests`: those of the rooms that changed, then the others by the number of imports to the change."""
+    near = distances(path for path in changed if path.suffix == ".py")
+    rooms = {UNIT / path.relative_to(PACKAGE).parts[0] for path in changed if PACKAGE in path.parents}
+
+    def distance(path: Path) -> int:
+        return 0 if rooms & set(path.parents) else near.get(path, 0)
+
+    return sorted(reached_tests(changed), key=lambda path: (distance(path), path))
 
 
 # All tests, with their distances
@@ -170,7 +181,7 @@ def _main(arguments: list[str]) -> None:
     if "--all" in arguments:
         print(written(revisions[0] if revisions else base()))
     else:
-        print(*sorted(str(path.relative_to(ROOT)) for path in reached_tests(changed_files(*revisions or ["HEAD"]))))
+        print(*[path.relative_to(ROOT) for path in nearest_first(changed_files(*revisions or ["HEAD"]))])
 
 
 if __name__ == "__main__":
