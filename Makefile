@@ -37,9 +37,9 @@ test: install ## sets up and passes the tests
 # make check BASE=origin/main, for a change of several commits
 BASE := HEAD
 # make check ARGS=--maxfail=0, to see all that fails
-check: lint ## within a minute, before each commit: lint, the rules of the house, and the unit tests that the change reaches, until one fails
+check: lint ## within a minute, before each commit: lint, the unit tests that the change reaches, and the rules of the house, until one fails
 	@STREAMS_APP_TEST_EXAMPLES=quick $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long" --maxfail=1 $(ARGS) \
-	  tests/test_house.py tests/test_words.py tests/test_changed.py $$($(BIN)/python -m tests.checkout.changed $(BASE))
+	  $$($(BIN)/python -m tests.checkout.changed $(BASE)) tests/test_house.py tests/test_words.py tests/test_changed.py
 
 hook: ## runs `make check` before each commit of this checkout
 	@printf '#!/bin/sh\nexec make check\n' > "$$(git rev-parse --git-path hooks/pre-commit)"
