@@ -80,9 +80,12 @@ class BehindError(StreamsAppError):
 
 
 FORMAT: Final = 1
-"""Newest format of stored state and of commits that this version reads. What carries no number has format 1.
+"""Newest format of commits and read stores that this version reads. What carries no number has format 1."""
 
-``delivery/lua/fenced.lua`` has the same number for the state in Redis.
+STATE_FORMAT: Final = 2
+"""Newest format of state in Redis that this version reads; ``delivery/lua/fenced.lua`` has the same number.
+
+A shard of a fold has format 2 while its outbox may have an entry of several records; everything else has format 1.
 """
 
 
@@ -99,10 +102,10 @@ class NewerFormatError(StreamsAppError):
 
     exit_code = 1
 
-    def __init__(self, what: str, found: str) -> None:
+    def __init__(self, what: str, found: str, known: int = FORMAT) -> None:
         self.is_reset = found == RESET_FORMAT
         why = (
-            f"{what} has format {found}, and this version reads formats up to {FORMAT}: a newer version of streams-app wrote it. "
+            f"{what} has format {found}, and this version reads formats up to {known}: a newer version of streams-app wrote it. "
             "Use that version, or a later one"
         )
         if self.is_reset:
@@ -120,8 +123,8 @@ def check_state_format(what: str, stored: bytes | None) -> None:
     Raises:
         NewerFormatError: A newer version has written it.
     """
-    if stored is not None and not (stored.isdigit() and int(stored) <= FORMAT):
-        raise NewerFormatError(what, stored.decode(errors="backslashreplace"))
+    if stored is not None and not (stored.isdigit() and int(stored) <= STATE_FORMAT):
+        raise NewerFormatError(what, stored.decode(errors="backslashreplace"), STATE_FORMAT)
 
 
 class CursorError(StreamsAppError):

@@ -17,7 +17,7 @@ MODULE: Final = "streams_app_native"
 NativeChoice = Literal["auto", "off", "require"]
 """Value of ``worker.native``: ``auto`` uses the native core if it is installed."""
 
-VERSION: Final = "0.3.0"
+VERSION: Final = "0.4.0"
 """The version of the native core that this version of the package works with; another one is not used."""
 
 MASK_BYTES: Final = 128
@@ -49,8 +49,12 @@ class ColumnPacker(Protocol):
     def pack(
         self, groups: ColumnGroups, first: bytes, most: int, clock_ms: int, silent_from_ms: int,
         names_of: Callable[[int], tuple[Any, bytes, bytes]], /,
-    ) -> tuple[int, bytes, list[tuple[Any, ...]]]:  # fmt: skip
-        """Pack groups from ``first`` on; return their number, a msgpack array, and the fields of each session's sealed group."""
+    ) -> tuple[int, bytes, list[tuple[Any, ...]], tuple[bytes, int, bytes, bytes]]:  # fmt: skip
+        """Pack groups from ``first`` on.
+
+        Returns:
+            Their number, a msgpack array, the fields of each session's sealed group, and those of :class:`.PackedSessions`.
+        """
 
 
 class EventColumns(Protocol):

@@ -331,8 +331,11 @@ struct Packer {
 /// Number of sets of names of which a packer keeps the bytes.
 const CACHED_SETS: usize = 10_000;
 
-/// Packed groups: their number, msgpack of their values, and of each session the fields of a `SealedGroup`.
-type PackedFields<'py> = (usize, Bound<'py, PyBytes>, Bound<'py, PyList>);
+/// Packed groups: their number, msgpack of their values, of each session the fields of a `SealedGroup`, and the packed sessions.
+type PackedFields<'py> = (usize, Bound<'py, PyBytes>, Bound<'py, PyList>, SessionFields<'py>);
+
+/// The fields of `PackedSessions`: records, lowest first offset, starts and spans.
+type SessionFields<'py> = (Bound<'py, PyBytes>, i64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 #[pymethods]
 impl Packer {
@@ -398,7 +401,12 @@ impl Packer {
                 &self.sets[&run.names],
             ))?;
         }
-        Ok((packed.groups, PyBytes::new(py, &packed.values), sessions))
+        Ok((
+            packed.groups,
+            PyBytes::new(py, &packed.values),
+            sessions,
+            (PyBytes::new(py, &packed.records), packed.lowest, PyBytes::new(py, &packed.starts), PyBytes::new(py, &packed.spans)),
+        ))
     }
 }
 

@@ -7,6 +7,9 @@ use hashbrown::HashMap;
 /// A script call gets no further group once its runs have this many parts, such as names.
 const MAX_PARTS: usize = 16_000;
 
+/// Number of bytes of sessions that count as one part.
+const BYTES_OF_A_PART: usize = 25;
+
 const QUIET: &[u8] = b"quiet";
 const MAX_HOLD: &[u8] = b"max_hold";
 
@@ -28,7 +31,7 @@ pub struct PackedNames {
     pub fields: Vec<u8>,
 }
 
-/// A run that is sent as a finished entry for the outbox.
+/// A run that is sent as a finished record for the outbox.
 pub struct Session<'a> {
     pub member: &'a [u8],
     pub run: &'a Run,
@@ -36,11 +39,19 @@ pub struct Session<'a> {
     pub due_ms: i64,
 }
 
-/// Groups in the order of their bytes; `values` is an array with three items for each.
+/// Groups in the order of their bytes; `values` is an array with two items for each.
 pub struct Packed<'a> {
     pub groups: usize,
     pub values: Vec<u8>,
     pub sessions: Vec<Session<'a>>,
+    /// The records of the sessions, in a row.
+    pub records: Vec<u8>,
+    /// Lowest first offset of the sessions; 0 if there are none.
+    pub lowest: i64,
+    /// Number of sessions before each group, and of all, as u32.
+    pub starts: Vec<u8>,
+    /// Of each session where its record begins, as u32, and first offset, first and last score, as f64.
+    pub spans: Vec<u8>,
 }
 
 impl Settings {
@@ -74,11 +85,18 @@ impl Settings {
         silent_from_ms: i64,
         names: &HashMap<Mask, PackedNames>,
     ) -> Packed<'a> {
-        let mut packed = Packed { groups: 0, values: Vec::new(), sessions: Vec::new() };
-        let mut entry = Vec::new();
+        let mut packed = Packed {
+            groups: 0,
+            values: Vec::new(),
+            sessions: Vec::new(),
+            records: Vec::new(),
+            lowest: 0,
+            starts: vec![0; 4],
+            spans: Vec::new(),
+        };
         let mut parts = 0;
         for index in first..groups.len().min(first + most) {
-            if parts >= MAX_PARTS {
+            if parts + packed.records.len() / BYTES_OF_A_PART >= MAX_PARTS {
                 break;
             }
             packed.groups += 1;
@@ -86,21 +104,16 @@ impl Settings {
             let out = &mut packed.values;
             text(out, member);
             let (sessions, rest) = runs.split_at(self.session_count(runs, clock_ms));
-            if sessions.is_empty() {
-                out.push(FALSE);
-            } else {
-                array(out, 4 * sessions.len());
-            }
             for run in sessions {
                 let session = self.session(member, run);
-                entry.clear();
-                self.pack_session(&mut entry, &session, &names[&run.names].map);
+                packed.spans.extend_from_slice(&(packed.records.len() as u32).to_be_bytes());
+                self.pack_session(&mut packed.records, &session, &names[&run.names].map);
                 for number in [run.first_offset, run.first_score, run.last_score] {
-                    integer(out, number);
+                    packed.spans.extend_from_slice(&(number as f64).to_be_bytes());
                 }
-                text(out, &entry);
                 packed.sessions.push(session);
             }
+            packed.starts.extend_from_slice(&(packed.sessions.len() as u32).to_be_bytes());
             match rest {
                 [] => out.push(FALSE),
                 [run] if self.is_plain(run) => parts += self.pack_run(out, run, silent_from_ms, &names[&run.names].fields),
@@ -112,8 +125,9 @@ impl Settings {
                 }
             }
         }
+        packed.lowest = packed.sessions.iter().map(|session| session.run.first_offset).min().unwrap_or(0);
         let mut values = Vec::with_capacity(packed.values.len() + 5);
-        array(&mut values, 3 * packed.groups);
+        array(&mut values, 2 * packed.groups);
         values.append(&mut packed.values);
         packed.values = values;
         packed

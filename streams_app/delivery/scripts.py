@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgpack
 
-from streams_app.errors import NewerFormatError
+from streams_app.errors import STATE_FORMAT, NewerFormatError
 
 if TYPE_CHECKING:  # pure modules use the errors of this module, and import no I/O
     from redis.asyncio import Redis
@@ -72,7 +72,7 @@ class NewerStateError(NewerFormatError, FencedError):
     """
 
     def __init__(self, script: str, key: str, found: str) -> None:
-        NewerFormatError.__init__(self, f"{key} in Redis", found)
+        NewerFormatError.__init__(self, f"{key} in Redis", found, STATE_FORMAT)
         self.script = script
         self.cause = "token"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
@@ -51,13 +52,13 @@ FEW_BYTES = 150
 DONE = (b"ok", b"done", b"more")
 
 
-def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
+def scores_in(given: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """Return offset and score of the first and the last event of each run in the arguments of a script."""
-    for at in range(0, len(groups), 3):
-        sessions, rest = groups[at + 1] or [], groups[at + 2] or []
-        for first_offset, first_score, last_score, record in zip(*(sessions[n::4] for n in range(4)), strict=True):
-            yield first_offset, first_score
-            yield SealedGroup.unpack(record).last_offset, last_score
+    spans = struct.iter_unpack(">Iddd", given["spans"])
+    for record, (_, first_offset, first_score, last_score) in zip(SealedGroup.unpack_all(given["sessions"]), spans, strict=True):
+        yield int(first_offset), int(first_score)
+        yield record.last_offset, int(last_score)
+    for rest in map(list, filter(None, given["groups"][1::2])):
         for run in [rest] if rest and isinstance(rest[0], int) else [run for run in rest if INFO_FIELD in run[2:3]]:
             group = StoredGroup.unpack(run[3])
             yield group.first_offset, group.opened_ms
@@ -172,7 +173,7 @@ class Folding:
         fold, given = self._fold_of[keys[0]], named(args)
         if name == "fold":
             self._world.count(f"fold-{reply[0].decode()}")
-            self.ledger.on_folding(fold, int(given["fence"]) + 1, scores_in(given["groups"]))
+            self.ledger.on_folding(fold, int(given["fence"]) + 1, scores_in(given))
             if given["quiet"]:
                 self.ledger.on_quiet_period(fold, range(int(given["fence"]) + 1, int(given["to"]) + 1), int(given["quiet"]))
             return bool(reply[3])

@@ -17,6 +17,7 @@ from tests.simulation.catching import first_catch
 from tests.simulation.counting import Counting
 from tests.simulation.folding import Folding
 from tests.simulation.mutants import Mutant
+from tests.simulation.mutants_blocks import BLOCKS
 from tests.simulation.mutants_closing import LIMITS, STARTS
 from tests.simulation.mutants_cursor import CURSOR
 from tests.simulation.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
@@ -31,7 +32,7 @@ from tests.simulation.world import run_schedule
 SCHEDULES = 80
 """Schedules for each mix of a mutant before it counts as a survivor."""
 
-PROTOCOL = (*FENCES_AND_RANGES, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS, *DUPLICATES)
+PROTOCOL = (*FENCES_AND_RANGES, *COMMITS, *SCRIPTS, *BLOCKS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS, *DUPLICATES)
 
 
 @pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)

@@ -163,7 +163,7 @@ async def test_records_sealed_by_a_fold_are_sent_although_its_reply_and_the_next
     progress = shard.begin(chunk, lambda: events)
     await shard.fold_once(progress)
     shard.fence = -1  # the reply was lost
-    shard.outbox.clear()
+    shard.outbox.load([])
     with patch.object(shard.store, "outbox", side_effect=ConnectionError), pytest.raises(ConnectionError):
         await shard.fold_once(progress)
     await shard.fold_once(progress)

@@ -3,8 +3,8 @@
 --   token  random token of the owner, written by its claim
 --   fence  highest source offset that is applied
 --   format version of the layout of this state; a state without it has 1. A version of this project that changes the layout writes its
---          number at the claim. Scripts of an older version then neither read nor write the state. The format "reset" closes a
---          state that `streams-app reset` removes to the scripts of all versions.
+--          number before it writes the first such data. Scripts of an older version then neither read nor write the state. The
+--          format "reset" closes a state that `streams-app reset` removes to the scripts of all versions.
 -- The caller passes its "token" and, if the script continues from the fence, the "fence" that it expects. The script that applies the
 -- end of a range writes the fence last, because Redis keeps the writes of a script that fails half-way.
 local meta = KEYS[1]
@@ -17,7 +17,7 @@ local function read_marks(...)
   for i, name in ipairs({...}) do state[name] = values[i] end
 end
 read_marks('token', 'fence', 'format')
-local FORMAT = 1 -- newest format that these scripts know, as FORMAT in errors.py
+local FORMAT = 2 -- newest format that these scripts know, as STATE_FORMAT in errors.py
 if (tonumber(state.format or 1) or math.huge) > FORMAT then return {'refused', 'newer-format', state.format} end
 
 -- Returns the reply that rejects the caller, nil if token and fence are as expected. Call it before the first write.

@@ -31,7 +31,7 @@ from streams_app.folding.shard.quiet_period import ShardQuietPeriod
 from streams_app.folding.shard.range_progress import ChunkProgress, FoldStep, ScriptSizing, chunks_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.keys import owner_text
-from streams_app.folding.store.replies import FoldOutcome, RangeInProgress, SealedGroups
+from streams_app.folding.store.replies import FoldOutcome, OutboxEntry, RangeInProgress, SealedGroups
 from streams_app.folding.store.shard_store import ShardStore
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Shard:
     Attributes:
         definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
         in_progress: The range of which only some groups are folded; None if there is none.
-        outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
+        outbox: Sealed groups in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         quiet_period: The quiet period of the shard if it sets itself; otherwise None.
@@ -120,7 +120,7 @@ class Shard:
             self.is_claimed = True
         logger.info(
             "claimed fold=%s source=%s fence=%d open_groups=%d outbox=%d state=%s",
-            self.fold.name, self.tp, self.fence, claimed.open_groups, claimed.outbox_records,
+            self.fold.name, self.tp, self.fence, claimed.open_groups, len(self.outbox),
             "new" if claimed.created else "kept",
         )  # fmt: skip
         return claimed.created
@@ -214,7 +214,7 @@ class Shard:
                 return FoldStep(FoldOutcome.FULL)
             if reply.outcome is FoldOutcome.ALREADY:
                 await self._load_outbox()
-            self.outbox.extend(reply.sealed)
+            self.outbox.add(reply.entry)
             self._sizing.learn(reply.taken, reply.work)
             if reply.cursor:
                 progress.advance_to(reply.cursor)
@@ -273,21 +273,24 @@ class Shard:
                 raise
             self.clock.stored = self.clock.stored._replace(clock_ms=done.clock_ms)
             self.last_seal = done
-            self.outbox.extend(done.sealed)
-            await self._compare_outbox(done.outbox_records)
+            self.outbox.add(OutboxEntry(done.sealed, done.first_offset))
+            await self._compare_outbox(done.outbox_entries)
             return done
 
     async def finish(self, sent: Sequence[SealedGroup]) -> None:
-        """Remove entries from the outbox after the broker has acknowledged their records.
+        """Remove acknowledged records from the outbox; an entry leaves Redis with the last of its records.
 
         Raises:
             redis.exceptions.RedisError: The outcome is unknown; call again.
         """
         async with self.lock:
             self.check_owned()
-            was_exact, ranges = self.outbox.is_exact, self.outbox.ranges(sent)
+            was_exact, finished = self.outbox.is_exact, self.outbox.finished(sent)
+            if not finished:
+                self.outbox.remove(sent)
+                return
             self.outbox.is_exact = False
-            left = await self.store.finish(self.token, ranges)
+            left = await self.store.finish(self.token, self.outbox.ranges(finished))
             self.outbox.remove(sent)
             if was_exact:
                 self.outbox.is_exact = True
@@ -295,16 +298,13 @@ class Shard:
             else:
                 await self._load_outbox()
 
-    async def _compare_outbox(self, records: int) -> None:
+    async def _compare_outbox(self, entries: int) -> None:
         """Read the outbox again if its size is unexpected: a rollback of Redis may restore acknowledged records."""
-        if records != len(self.outbox):
+        if entries != self.outbox.entries:
             await self._load_outbox()
 
     async def _load_outbox(self) -> None:
-        found = await self.store.outbox(self.token, SEAL_LIMIT)
-        self.outbox.clear()
-        self.outbox.extend(found)
-        self.outbox.is_exact = True
+        self.outbox.load(await self.store.outbox(self.token, SEAL_LIMIT))
 
     # ---- changes of the definition and of the log
 

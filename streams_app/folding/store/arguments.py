@@ -1,15 +1,16 @@
 """Packs the groups of a chunk as arguments of ``fold.lua`` (pure).
 
-A session is a run that begins and ends within the chunk, because silence closes its group there. It is sent as a finished entry for
-the outbox; the script only checks whether the group was open before. Any other run is sent in the form in which Redis would store
-the group that the run opens.
+A session is a run that begins and ends within the chunk, because silence closes its group there. It is sent as a finished record;
+the script only checks whether the group was open before, and adds the records of all sessions to the outbox as one entry. Any other
+run is sent in the form in which Redis would store the group that the run opens.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from streams_app.delivery.scripts import PackedArgument
 from streams_app.folding.core.chunks import Chunk, GroupRun
@@ -17,34 +18,56 @@ from streams_app.folding.core.closing import CLOSED, Bounds
 from streams_app.folding.core.names import packed_names_of_mask, size_of
 from streams_app.folding.core.native_chunks import NativeGroups
 from streams_app.folding.core.record import SealedGroup
-from streams_app.folding.store.codec import INFO_FIELD, flatten_sessions, pack_run, pack_session, run_ids
+from streams_app.folding.store.codec import INFO_FIELD, pack_run, pack_session, run_ids
 from streams_app.native import NATIVE_ERROR, ColumnPacker, loaded
 
 logger = logging.getLogger(__name__)
 
 MAX_PARTS: Final = 16_000
-"""A script call gets no further group once its runs have this many parts, such as names: the script unpacks all of them first."""
+"""A script call gets no further group once its runs have this many parts, such as names: the script unpacks all of them first.
+
+This also bounds an entry of the outbox: with no other parts, the sessions of a call have 400 kB, and those of one more group.
+"""
 
 BYTES_OF_A_PART: Final = 25
-"""Number of bytes of values that cost as much work as one part."""
+"""Number of bytes of sessions, or of values, that count as one part."""
+
+_span = struct.Struct(">Iddd").pack
+
+
+class PackedSessions(NamedTuple):
+    """The sessions of the groups of one call, as arguments of ``fold.lua``, which describes them.
+
+    Attributes:
+        sessions: Their packed records, in a row.
+        lowest: Lowest first offset; 0 if there are none.
+        starts: Number of sessions before each group, and of all.
+        spans: Numbers of each session.
+    """
+
+    sessions: bytes = b""
+    lowest: int = 0
+    starts: bytes = bytes(4)
+    spans: bytes = b""
 
 
 class PackedGroups:
     """Groups of a chunk, encoded as arguments of one call of ``fold.lua``.
 
     Attributes:
-        values: Three items for each group: its key, its sessions, and its other runs; see ``groups`` in ``fold.lua``.
+        values: Two items for each group: its key, and its runs that are no sessions; see ``groups`` in ``fold.lua``.
         packed: The same as msgpack, if the native core has packed them; ``values`` is then empty.
         sealed: The sealed group of each session.
     """
 
-    __slots__ = ("count", "packed", "sealed", "values")
+    __slots__ = ("count", "packed", "sealed", "sessions", "values")
 
     def __init__(self) -> None:
         self.count = 0
         self.values: list[Any] = []
         self.packed: PackedArgument | None = None
         self.sealed: list[SealedGroup] = []
+        self.sessions = PackedSessions()
 
     @property
     def argument(self) -> list[Any] | PackedArgument:
@@ -70,7 +93,7 @@ class GroupPacker:
         """Pack the first groups of ``members`` as arguments of one script call.
 
         At least one group is packed. Once the packed groups have :data:`MAX_PARTS` parts, no further one is added. A part is one
-        item of a packed run, such as a changed name; :data:`BYTES_OF_A_PART` bytes of values count as one part, too.
+        item of a packed run, such as a changed name; :data:`BYTES_OF_A_PART` bytes of sessions or values count as one part, too.
 
         Args:
             apart: Runs that replace those of the chunk, by group key, for each group that a bound closes in the middle of a run;
@@ -86,19 +109,24 @@ class GroupPacker:
     ) -> PackedGroups:  # fmt: skip
         packed = PackedGroups()
         epoch, keeps_values = self.epoch, self.keeps_values
-        parts = 0
+        parts = size = 0
+        starts, records, spans = [0], list[bytes](), list[bytes]()
         for member in members:
-            if parts >= MAX_PARTS:
+            if parts + size // BYTES_OF_A_PART >= MAX_PARTS:
                 break
             runs, count = apart.get(member), 0
             if runs is None:
                 runs = groups[member]
                 count = self._session_count(runs, clock_ms) if self._may_send_sessions else 0
-            sessions: Any = False
-            if count:
-                new = [pack_session(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
-                packed.sealed += (session.sealed for session in new)
-                sessions = flatten_sessions(new)
+            for run in runs[:count]:
+                sealed, record, first_score, last_score = pack_session(
+                    member, run, self.bounds, self.partitions, keeps_values=keeps_values
+                )
+                packed.sealed.append(sealed)
+                records.append(record)
+                spans.append(_span(size, sealed.first_offset, first_score, last_score))
+                size += len(record)
+            starts.append(len(records))
             rest: Any = False
             if count == len(runs) - 1 and self._is_plain(runs[-1]):
                 rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
@@ -106,10 +134,12 @@ class GroupPacker:
             elif count < len(runs):
                 rest = self._entries(runs[count:], silent_from_ms)
                 parts += sum(map(len, rest))
-            packed.values += (member, sessions, rest)
+            packed.values += (member, rest)
             packed.count += 1
             if keeps_values:
-                parts += _bytes_of(sessions, rest) // BYTES_OF_A_PART
+                parts += _bytes_of(rest) // BYTES_OF_A_PART
+        lowest = min((sealed.first_offset for sealed in packed.sealed), default=0)
+        packed.sessions = PackedSessions(b"".join(records), lowest, struct.pack(f">{len(starts)}I", *starts), b"".join(spans))
         return packed
 
     def _entries(self, runs: Sequence[GroupRun], silent_from_ms: int) -> list[Any]:
@@ -135,13 +165,14 @@ class GroupPacker:
                 self._may_send_sessions, self.partitions,
             )  # fmt: skip
         try:
-            packed.count, values, sealed = self._native.pack(
+            packed.count, values, sealed, sessions = self._native.pack(
                 groups.columns, members[0], len(members), clock_ms, silent_from_ms, packed_names_of_mask
             )
         except NATIVE_ERROR:
             logger.exception("native core failed, groups are packed by Python")
             return self._by_python(groups, members, clock_ms, silent_from_ms, {})
         packed.packed, packed.sealed = PackedArgument(values), [tuple.__new__(SealedGroup, fields) for fields in sealed]
+        packed.sessions = PackedSessions(*sessions)
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
@@ -159,8 +190,8 @@ class GroupPacker:
         return count if all(map(self._is_plain, runs[:count])) else 0
 
 
-def _bytes_of(sessions: Any, rest: Any) -> int:
+def _bytes_of(rest: Any) -> int:
     runs = rest if rest and isinstance(rest[0], list) else [rest or []]
     # An entry without a packed group is a reason, or the ids of the run before it.
     values = (value for run in runs if type(run) is list and run[2:3] == [INFO_FIELD] for value in run[5::2])
-    return sum(map(len, (sessions or [])[3::4])) + sum(map(len, values))
+    return sum(map(len, values))

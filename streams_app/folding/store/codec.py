@@ -1,13 +1,13 @@
 """Encodes and decodes groups as they are stored in Redis (pure).
 
 An open group is a hash, its *sidecar*: one field per changed name, or per run if events are kept, and one field,
-:data:`INFO_FIELD`, with its offsets, times and counts. A sealed group is one entry of the outbox, see
+:data:`INFO_FIELD`, with its offsets, times and counts. A sealed group is a record in the outbox, see
 :class:`streams_app.folding.core.record.SealedGroup`. ``lua/shared/group.lua`` reads and writes both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -154,8 +154,8 @@ class Session(NamedTuple):
     """A run that opened a group and that silence closed within the same chunk, as a sealed group.
 
     Attributes:
-        sealed: The entry for the outbox. If the group was open before, the script makes another entry instead.
-        packed: The same entry, packed.
+        sealed: The record for the outbox. If the group was open before, the script makes another record instead.
+        packed: The same record, packed.
     """
 
     sealed: SealedGroup
@@ -174,11 +174,3 @@ def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, 
     # Called thousands of times in a row; the constructors of named tuples are slow.
     sealed = tuple.__new__(SealedGroup, (*numbers, names))
     return tuple.__new__(Session, (sealed, packed, run.first_score, run.last_score))
-
-
-def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
-    """Return four items for each session of a group: first offset, first and last score, and the packed entry."""
-    values: list[Any] = []
-    for sealed, packed, first_score, last_score in sessions:
-        values += (sealed.first_offset, first_score, last_score, packed)
-    return values

@@ -10,7 +10,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``due``                                 zset    group → timer (ms): the group is checked one quiet period later
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → value or ""; ``\xff`` → packed numbers (see ``codec.py``)
-``outbox``                              zset    packed sealed record → its first offset
+``outbox``                              zset    packed sealed records in a row → their lowest first offset
 ``flush``                               set     groups to emit at an operator's request, or ``*``
 ``drop``                                hash    group → request to drop it, see ``drop_request.py``
 ``dropped``                             hash    group → its dropped fold, see ``drop_request.py``
@@ -23,7 +23,7 @@ was killed.
 
 The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
 ``meta`` is stored until ``streams-app reset`` removes it; ``due``, ``first``, ``group:`` and ``ids:`` until the group is sealed;
-``outbox`` until the broker has acknowledged the record; ``flush`` and ``drop`` until the owner has processed the request;
+``outbox`` until the broker has acknowledged the records; ``flush`` and ``drop`` until the owner has processed the request;
 ``dropped`` for a week, so that the command can report the result. The hash tag comes first and contains validated parts only, so
 that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state version: a worker of another
 version does not touch these keys.

@@ -63,11 +63,21 @@ class ClaimReply:
     epoch: bytes
     definition: str
     open_groups: int
-    outbox_records: int
     in_progress: RangeInProgress | None
     log: tuple[Fingerprint, ...] = ()
     lost: int = 0
     learned: bytes = b""
+
+
+class OutboxEntry(NamedTuple):
+    """An entry of the outbox: the records that one script has sealed.
+
+    Attributes:
+        first_offset: Lowest first offset of the records when the entry was added, which is its score; 0 if there are no records.
+    """
+
+    records: list[SealedGroup]
+    first_offset: int
 
 
 class FoldOutcome(Enum):
@@ -95,6 +105,7 @@ class FoldReply:
         cursor: Last group that was folded; empty if the whole range is folded. Also empty if this call has folded nothing, with the
             outcome ``DETAIL`` (a run must be split first) or ``FULL`` (the outbox must be sent first).
         clock_ms: Partition clock; 0 if the outcome is ``DETAIL`` or ``FULL``.
+        entry: What this call has added to the outbox.
         work: Time that Redis needed for these groups, in microseconds, as estimated by the script.
         detail: The stored open group of each group whose runs must be split, by group key; None for a group that is not open.
         duplicates: Number of events that were left out, because their group had their id.
@@ -103,11 +114,15 @@ class FoldReply:
     outcome: FoldOutcome
     cursor: bytes = b""
     clock_ms: int = 0
-    sealed: list[SealedGroup] = field(default_factory=list)
+    entry: OutboxEntry = field(default_factory=lambda: OutboxEntry([], 0))
     taken: int = 0
     work: int = 0
     detail: Mapping[bytes, OpenGroup | None] = field(default_factory=dict)
     duplicates: int = 0
+
+    @property
+    def sealed(self) -> list[SealedGroup]:
+        return self.entry.records
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +131,22 @@ class SealedGroups:
 
     Attributes:
         more: Whether more groups are due, so that the script should be called again.
+        outbox_entries: Number of entries of the outbox, see :class:`OutboxEntry`.
         oldest_score_ms: Time from which the longest quiet period of the fold has to pass until silence closes the first open group;
             None if no group is open. It is approximate if the script reached its limit.
         oldest_opened_ms: Score of the first event of the group that was opened first; None if no group is open.
+        first_offset: Lowest first offset of the sealed groups.
     """
 
     clock_ms: int
     more: bool
     open_groups: int
-    outbox_records: int
+    outbox_entries: int
     oldest_score_ms: int | None
     oldest_opened_ms: int | None
     sealed: list[SealedGroup]
     dropped: list[DroppedGroup] = field(default_factory=list)
+    first_offset: int = 0
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
         """Return the partition clock, in ms, at which the first open group is due without more events; None if no group is open."""

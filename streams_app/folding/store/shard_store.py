@@ -24,7 +24,15 @@ from streams_app.folding.store.arguments import PackedGroups
 from streams_app.folding.store.codec import unpack_open_group
 from streams_app.folding.store.drop_request import dropped_groups
 from streams_app.folding.store.keys import ShardKeys
-from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, ForgetReply, RangeInProgress, SealedGroups
+from streams_app.folding.store.replies import (
+    ClaimReply,
+    FoldOutcome,
+    FoldReply,
+    ForgetReply,
+    OutboxEntry,
+    RangeInProgress,
+    SealedGroups,
+)
 from streams_app.folding.store.scripts import FoldScripts
 
 FINISHED_RANGES: Final = 500
@@ -69,13 +77,13 @@ class ShardStore:
         )  # fmt: skip
         if reply[0] == b"none":
             return None
-        created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *rest = reply
+        created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, *rest = reply
         *range_in_progress, log, lost, learned = rest
         to, cursor, cap, arrived, digest, quiet = range_in_progress
         in_progress = RangeInProgress(int(to), cursor, _range_time(cap, arrived, quiet), digest) if to else None
         clocks = Clocks(int(clock), int(record_clock), int(late))
         return ClaimReply(
-            created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, in_progress,
+            created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, in_progress,
             of_text(log.decode()), int(lost), learned,
         )  # fmt: skip
 
@@ -99,12 +107,14 @@ class ShardStore:
             FencedError: Another worker owns the shard, or the fence or the range in Redis is not the expected one.
         """
         cap_ms, arrived_ms, quiet_ms = after.time
+        packed = groups.sessions
         reply = await self._call(
             "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
             arrived="" if arrived_ms is None else str(arrived_ms), quiet="" if quiet_ms is None else str(quiet_ms),
             digest=after.digest, outbox_limit=outbox_limit, max_work=max_work, partitions=partitions, log=to_text(log),
-            learned=learned, groups=groups.argument, **bounds.arguments(),
+            learned=learned, groups=groups.argument, sessions=packed.sessions, lowest=packed.lowest, starts=packed.starts,
+            spans=packed.spans, **bounds.arguments(),
         )  # fmt: skip
         outcome = FoldOutcome(reply[0].decode())
         if outcome is FoldOutcome.FULL:
@@ -114,9 +124,9 @@ class ShardStore:
             return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(unpack_open_group, groups_found, ids), strict=True)))
         if outcome is FoldOutcome.ALREADY:
             return FoldReply(outcome, reply[1], int(reply[2]))
-        _, new_cursor, clock, sealed, rewritten, sessions, taken, work, duplicates = reply
-        entries = _sealed(groups, sealed, rewritten, sessions)
-        return FoldReply(outcome, new_cursor, int(clock), entries, taken, work, duplicates=duplicates)
+        _, new_cursor, clock, sealed, rewritten, sessions, taken, work, duplicates, first_offset = reply
+        entry = OutboxEntry(_sealed(groups, sealed, rewritten, sessions), int(first_offset))
+        return FoldReply(outcome, new_cursor, int(clock), entry, taken, work, duplicates=duplicates)
 
     async def seal(
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
@@ -140,19 +150,20 @@ class ShardStore:
             clock_ms=int(reply[1]),
             more=reply[2] == b"1",
             open_groups=reply[3],
-            outbox_records=reply[4],
+            outbox_entries=reply[4],
             oldest_score_ms=_number(reply[5]),
             oldest_opened_ms=_number(reply[6]),
             sealed=SealedGroup.unpack_all(reply[7]),
             dropped=dropped_groups(reply[8]),
+            first_offset=int(reply[9]),
         )
 
     async def finish(self, token: str, ranges: Sequence[tuple[int, int, int]]) -> int:
-        """Remove acknowledged records from the outbox; return how many records the outbox has afterwards.
+        """Remove entries from the outbox; return how many entries the outbox has afterwards.
 
         Args:
-            ranges: Ranges of acknowledged records: for each the lowest and the highest first offset, both inclusive, and the number
-                of records in the range. A range that has another number of records in Redis is not removed.
+            ranges: Ranges of entries of which all records are acknowledged: for each the lowest and the highest first offset, both
+                inclusive, and the number of entries in the range. A range that has another number of them in Redis is not removed.
         """
         left = 0
         for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
@@ -241,15 +252,16 @@ class ShardStore:
         )
         return ForgetReply(reply[1], int(reply[2]), reply[3], reply[4], has_changed=not reply[5])
 
-    async def outbox(self, token: str, page: int) -> list[SealedGroup]:
-        """Return all sealed groups in the outbox, in the order of their first offsets; one script reads ``page`` records."""
-        found: list[SealedGroup] = []
+    async def outbox(self, token: str, page: int) -> list[OutboxEntry]:
+        """Return all entries of the outbox, in the order of their first offsets; one script reads some ``page`` entries."""
+        found: list[OutboxEntry] = []
         above = -1
         while True:
             reply = await self._call("outbox", token=token, above=above, page=page)
             if not reply[1]:
                 return found
-            found += map(SealedGroup.unpack, reply[1][::2])
+            offsets = map(int, reply[1][1::2])
+            found += map(OutboxEntry, map(SealedGroup.unpack_all, reply[1][::2]), offsets)
             above = int(reply[1][-1])
 
 
@@ -258,16 +270,17 @@ def _range_time(cap: bytes, arrived: bytes, quiet: bytes) -> RangeTime:
 
 
 def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int) -> list[SealedGroup]:
-    """Return the sealed groups that ``fold.lua`` has put into the outbox, in the order of first offsets.
+    """Return the sealed groups that ``fold.lua`` has put into the outbox; those of one group in the order of first offsets.
 
     Args:
-        rewritten: Packed array of the positions, counted from 1, of the sessions that are not in the outbox as they were sent.
+        rewritten: Packed array of the indexes of the sessions that are not in the outbox as they were sent.
         sessions: Number of sessions of the groups that the script folded.
     """
     left_out = set(msgpack.unpackb(rewritten))
-    found = [sealed for at, sealed in enumerate(groups.sealed[:sessions], 1) if at not in left_out]
-    found += SealedGroup.unpack_all(packed)
-    found.sort(key=_FIRST_OFFSET)
+    found = [sealed for at, sealed in enumerate(groups.sealed[:sessions]) if at not in left_out]
+    if packed:
+        found += SealedGroup.unpack_all(packed)
+        found.sort(key=_FIRST_OFFSET)
     return found
 
 

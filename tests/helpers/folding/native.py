@@ -26,7 +26,7 @@ from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.reading.fast import ColumnarReader, FastReader
 from streams_app.folding.reading.reader import RangeFaults
-from streams_app.folding.store.arguments import GroupPacker
+from streams_app.folding.store.arguments import GroupPacker, PackedSessions
 from streams_app.folding.store.codec import pack
 from streams_app.native import NativeCore, native_core, native_fault
 from streams_app.settings import Limits
@@ -133,7 +133,7 @@ def outcome(reader: FastReader, records: Sequence[Any], fold: Fold, cap_ms: int)
     return Outcome([normal(chunk) for chunk in chunks], packed, [sorted(chunk.groups) for chunk in chunks], shown)
 
 
-def arguments(packer: GroupPacker, chunk: Chunk) -> Iterator[tuple[int, bytes, list[SealedGroup]]]:
+def arguments(packer: GroupPacker, chunk: Chunk) -> Iterator[tuple[int, bytes, list[SealedGroup], PackedSessions]]:
     """Pack the groups of a chunk for several calls of the script, at two states of the clock."""
     members = sorted(chunk.groups)
     for begin, clock_ms, silent_from_ms in [
@@ -143,7 +143,7 @@ def arguments(packer: GroupPacker, chunk: Chunk) -> Iterator[tuple[int, bytes, l
         for at in range(begin, len(members), 3):
             sent = packer.groups(chunk, members[at : at + 3], clock_ms, silent_from_ms, {})
             packed = pack(sent.values) if sent.packed is None else sent.packed.packed
-            yield sent.count, packed, sent.sealed
+            yield sent.count, packed, sent.sealed, sent.sessions
 
 
 def normal(chunk: Any) -> dict[str, Any]:

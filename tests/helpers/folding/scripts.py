@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
@@ -85,6 +87,16 @@ def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silen
     )
 
 
+def packed_sessions(groups: PackedGroups) -> list[list[tuple[int, int, int, bytes]]]:
+    """Return, for each group, first offset, first and last score, and the packed record of each of its sessions."""
+    records, _, starts, spans = groups.sessions
+    numbers = list(struct.iter_unpack(">Iddd", spans))
+    begins = [begin for begin, *_ in numbers] + [len(records)]
+    sessions = [(*map(int, span[1:]), records[begin:end]) for span, begin, end in zip(numbers, begins, begins[1:], strict=False)]
+    counts = [count for (count,) in struct.iter_unpack(">I", starts)]
+    return [sessions[begin:end] for begin, end in pairwise(counts)]  # type: ignore[misc]
+
+
 async def send(
     store: ShardStore, fence: int, chunk: Chunk, groups: PackedGroups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
     is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, max_work: int = SCRIPT_WORK,
@@ -152,8 +164,16 @@ async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
 
 
 async def outbox_of(store: ShardStore) -> list[SealedGroup]:
-    """Return the records in the outbox."""
-    return [record for _, block in await sealed_in(store) for record in SealedGroup.unpack_all(block)]
+    """Return the records in the outbox, in the order of their first offsets."""
+    found = [record for _, records in await sealed_in(store) for record in SealedGroup.unpack_all(records)]
+    return sorted(found, key=lambda record: record.first_offset)
+
+
+async def entries_of(store: ShardStore) -> list[tuple[int, list[int]]]:
+    """Return the first offset of each entry of the outbox, and those of its records."""
+    return [
+        (first, [record.first_offset for record in SealedGroup.unpack_all(records)]) for first, records in await sealed_in(store)
+    ]
 
 
 class StoredContent(NamedTuple):

@@ -27,7 +27,7 @@ async def test_worker_leaves_a_partition_with_newer_state_alone_and_folds_the_ot
             assert before == client.hgetall(meta)
             assert "leaving a partition to workers of a newer version" in worker.log()
             assert f"{stage.source}-0 is left to workers of a newer version" in why[0]
-            assert "has format 99, and this version reads formats up to 1" in why[0]
+            assert "has format 99, and this version reads formats up to 2" in why[0]
 
             client.hdel(meta, "format")
             await worker.wait_ready()

@@ -10,7 +10,7 @@
 -- topics      text: topics of records and dead letters; used to emit the open groups if the fold is no longer declared
 -- topic_id    text: id of the source at the broker, compared by the next claim; "" = keep the stored one
 --
--- Returns {"ok" | "new", fence, clock, record_clock, late, epoch, definition, open groups, outbox records, to, cursor, cap, arrived,
+-- Returns {"ok" | "new", fence, clock, record_clock, late, epoch, definition, open groups, to, cursor, cap, arrived,
 --         digest, quiet, log, lost, learned}. "to" to "quiet" describe the range in progress; they are "" if there is none. {"none"} if
 --         there is no state and none is created.
 -- Cost    O(1); O(outbox) if the remains of a partly lost state are dropped.
@@ -23,16 +23,17 @@ if state.fence and state.epoch then
   -- If a script failed after it had written the fence, the fields of a completely folded range remain.
   local is_whole = state.to and state.cursor and state.cap and state.arrived and tonumber(state.to) > tonumber(state.fence)
   if not is_whole then drop_range() end
+  drop_format()
   return {'ok', state.fence, state.clock or '0', state.record_clock or '0', state.late or '0', state.epoch, state.definition or '',
-          call('ZCARD', first), call('ZCARD', outbox), is_whole and state.to or '', is_whole and state.cursor or '',
+          call('ZCARD', first), is_whole and state.to or '', is_whole and state.cursor or '',
           is_whole and state.cap or '', is_whole and state.arrived or '', is_whole and state.digest or '',
           is_whole and state.quiet or '', state.log or '', state.lost or '0', state.learned or ''}
 end
 if arg.begin == '' then return {'none'} end
 -- Without its fence, the rest of the state is not reliable, but the low watermark in Kafka is. Begin there with an empty state.
 call('DEL', due, first, outbox)
-call('HDEL', meta, 'log', 'lost', 'learned')
+call('HDEL', meta, 'log', 'lost', 'learned', 'format')
 drop_range()
 call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topics', arg.topics, 'clock', '0', 'record_clock', '0', 'late', '0',
      'epoch', arg.epoch, 'definition', arg.definition, 'topic_id', arg.topic_id, 'fence', arg.begin)
-return {'new', arg.begin, '0', '0', '0', arg.epoch, arg.definition, 0, 0, '', '', '', '', '', '', '', '0', ''}
+return {'new', arg.begin, '0', '0', '0', arg.epoch, arg.definition, 0, '', '', '', '', '', '', '', '0', ''}

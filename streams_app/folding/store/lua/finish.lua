@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Removes acknowledged records from the outbox.
+-- Removes entries from the outbox after all their records were acknowledged.
 --
 -- KEYS    of the shard, see shared/shard.lua
 -- token   text
--- ranges  array: lowest first offset, highest first offset and number of acknowledged records of each range
+-- ranges  array: lowest first offset, highest first offset and number of acknowledged entries of each range
 --
--- A range that has another number of records is not removed, because one of them was not acknowledged. A range is not removed either if
--- the record at one of its ends is missing: a late copy of the request might otherwise remove records that were sealed since.
+-- A range that has another number of entries is not removed, because one of them was not acknowledged. A range is not removed either if
+-- the entry at one of its ends is missing: a late copy of the request might otherwise remove entries that were sealed since.
 --
--- Returns {"ok", records removed, records left} or {"refused", "no-state" | "token"}.
--- Cost    O(ranges log outbox + n): about 5 us a range, 1 us a record. Repeating it changes nothing.
+-- Returns {"ok", entries removed, entries left} or {"refused", "no-state" | "token"}.
+-- Cost    O(ranges log outbox + n): about 5 us a range, 1 us an entry. Repeating it changes nothing.
 -- include shard.lua
 
 local refused = refusal()
@@ -22,4 +22,5 @@ for i = 1, #ranges, 3 do
     removed = removed + call('ZREMRANGEBYSCORE', outbox, from, to)
   end
 end
+drop_format()
 return {'ok', removed, call('ZCARD', outbox)}

@@ -29,19 +29,22 @@
 -- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
 -- dedupe        whether events have ids: an event with an id that its open group has from another event must be left out
 -- leading       whether the first event of a group that is not open makes a record at once: the group stays open, and has no events
--- outbox_limit  number of records in the outbox from which nothing is folded
+-- outbox_limit  number of entries in the outbox from which nothing is folded
 -- max_work      us: a script that has done this much work folds no further group
 -- partitions    partition count of the source, for the version of the record
--- groups        three values for each group above the cursor. First, its member. Second, its sessions that begin and end within the
---               range, as {first offset, first score, last score, packed record, ...}, or false. Third, the events after them: false, a
---               run that no bound closes by itself, or an array of runs that are added one by one, each with or without the reason why
---               its last event closes the group. A run is {first offset, start of its silence, "\255", packed numbers, name, value,
---               ...}: the group that it would open, see shared/group.lua. With "dedupe", all runs are in the array, and each is followed
---               by {number of duplicates left out after it, id, offset, ...}; a run without events only counts duplicates
+-- groups        two values for each group above the cursor: its member, and its events after its sessions: false, a run that no bound
+--               closes by itself, or an array of runs that are added one by one, each with or without the reason why its last event
+--               closes the group. A run is {first offset, start of its silence, "\255", packed numbers, name, value, ...}: the group
+--               that it would open, see shared/group.lua. With "dedupe", all runs are in the array, and each is followed by {number of
+--               duplicates left out after it, id, offset, ...}; a run without events only counts duplicates
+-- sessions      packed records, in a row, of the sessions of all groups: of the events that begin and end within the range
+-- lowest        lowest first offset of the sessions
+-- starts        for each group, the number of sessions of the groups before it, and at the end the number of all: 4 bytes each
+-- spans         numbers of each session: where its record begins in "sessions" (4 bytes), first offset, first score, last score (doubles)
 --
 -- Returns {"done" | "more", cursor, clock, sealed records in a row, msgpack array of the indexes, over all groups, of the sessions that
 --         are not in the outbox as they were sent, number of sessions folded, number of groups folded, work done,
---         number of duplicates counted}
+--         number of duplicates counted, lowest first offset of all records that the script has added to the outbox}
 --         {"already", cursor, clock} if a reply was lost: the stored cursor, "" = the range is folded
 --         {"detail", {group, {its fields, ..., its numbers} or {} if it is not open, ...}, {of each group {id, offset, ...} of those
 --         stored ids that occur in its runs, ...}}, nothing written: a bound closes these groups inside a run, so the caller must send
@@ -49,12 +52,13 @@
 --         {"full"} nothing written: the outbox must be sent first
 --         {"refused", "no-state" | "token" | "fence" | "range"}
 -- Cost    "max_work" and one more group: about 10 us a group that opens, 11 us a group that is updated, 1 us a group that has only
---         sessions, 5 us a session, 25 us a group that closes, 0.5 us each name. "work" is that sum.
+--         sessions, 0.3 us a session, 5 us more if its group is open, 25 us a group that closes, 0.5 us each name. "work" is that sum.
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
 -- include aggregates.lua
-local SESSION, LOOKUP, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 5, 1, 10, 7, 3, 25, 0.5, 0.013
+local SESSION, JOINS, LOOKUP, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 0.3, 5, 1, 10, 7, 3, 25, 0.5, 0.013
+local SPAN = 28 -- size of the numbers of a session in "spans"
 
 if state.fence and state.token == arg.token and state.fence == arg.to then return {'already', '', state.clock} end
 local refused = refusal()
@@ -68,9 +72,9 @@ local max_events, aggregates, leading, keeps_events = arg.max_events, arg.aggreg
 local dedupe, duplicates = arg.dedupe, 0
 local most, too_much = arg.max_changed, 'max_changed'
 if keeps_events then most, too_much = arg.max_bytes, 'max_bytes' end
-local work, session_number = 0, 0
-local sent_sessions, sealed, elsewhere, detail, detail_ids = {}, {}, {}, {}, {}
-local sealed_entries, opening, plans = {}, {}, {}
+local work = 0
+local sealed, lowest_sealed, elsewhere, detail, detail_ids = {}, math.huge, {}, {}, {}
+local opening, plans = {}, {}
 
 -- ---- compute: reads only
 
@@ -104,7 +108,7 @@ end
 local function seal(plan, reason, due_ms, names)
   local record = record_of(plan.group, plan.open, reason, due_ms, names)
   sealed[#sealed + 1] = record
-  sealed_entries[#sealed_entries + 1], sealed_entries[#sealed_entries + 2] = plan.open.first, record
+  lowest_sealed = math.min(lowest_sealed, plan.open.first)
   work = work + CLOSES + BYTES * #record
 end
 
@@ -222,22 +226,26 @@ local function add(plan, run, ids, reason)
   return true
 end
 
--- Puts a session into the outbox as it was sent. If its group was open before, the events of the session are added to that group.
-local function add_session(plan, first_offset, first_score, last_score, record)
-  if plan and plan.open and closes_before(plan.open, first_score) then close(plan, closed_by(plan.open, plan.open.score)) end
-  if not (plan and plan.open) then
-    sent_sessions[#sent_sessions + 1], sent_sessions[#sent_sessions + 2] = first_offset, record
-    work = work + SESSION
-    return true
-  end
-  local entry, count = unpacked(record), 0
+-- Number of sessions of the groups before the group with this index; indexes of groups and sessions count from 0.
+local function sessions_before(index) return (struct.unpack('>I4', arg.starts, 4 * index + 1)) end
+
+-- Where the record of a session begins in "sessions"; for the number of sessions, where the last one ends.
+local function start_of(s) return SPAN * s < #arg.spans and struct.unpack('>I4', arg.spans, SPAN * s + 1) or #arg.sessions end
+
+-- Decides whether a session goes to the outbox as it was sent. If its group is open, its events are added to that group instead.
+local function add_session(plan, s)
+  local at, first_offset, first_score, last_score = struct.unpack('>I4ddd', arg.spans, SPAN * s + 1)
+  if plan.open and closes_before(plan.open, first_score) then close(plan, closed_by(plan.open, plan.open.score)) end
+  if not plan.open then return true end
+  local entry, count = unpacked(arg.sessions:sub(at + 1, start_of(s + 1))), 0
+  work = work + JOINS
   local run = {first_offset, last_score, INFO, ''}
   for name, value in pairs(entry[10]) do
     run[#run + 1], run[#run + 2], count = name, value, count + 1
   end
   run[4] = packed_of({first = entry[2], last = entry[3], opened = first_score, score = last_score, events = entry[4],
                       low = entry[5], high = entry[6], names = count, silent = last_score, shorter = 0, ids = 0, duplicates = 0})
-  elsewhere[#elsewhere + 1] = session_number
+  elsewhere[#elsewhere + 1] = s
   if entry[3] <= plan.open.last then return true end -- folded by a script that failed before it wrote the cursor
   if not add(plan, run) then return false end
   if plan.open then close(plan, closed_by(plan.open, plan.open.score)) end
@@ -253,12 +261,13 @@ local function plan_for(group, opened_at)
 end
 
 -- Plans the effect of the range on one group. Returns false if a bound falls inside a run.
-local function take(group, sessions, rest, opened_at)
+local function take(group, index, rest, opened_at)
   local is_plain = rest and type(rest[1]) == 'number'
   local plan = (opened_at or rest and not is_plain) and plan_for(group, opened_at)
-  for s = 1, sessions and #sessions or 0, 4 do
-    session_number = session_number + 1
-    if not add_session(plan, sessions[s], sessions[s + 1], sessions[s + 2], sessions[s + 3]) then return false end
+  if plan and plan.open then
+    for s = sessions_before(index), sessions_before(index + 1) - 1 do
+      if not add_session(plan, s) then return false end
+    end
   end
   if not plan then
     if rest then opening[#opening + 1], opening[#opening + 2] = group, rest end
@@ -280,17 +289,19 @@ local function take(group, sessions, rest, opened_at)
   return true
 end
 
-local taken, count, opened_at, page_from = 0, #groups / 3, {}, 0
+local taken, count, opened_at, page_from = 0, #groups / 2, {}, 0
+local sessions_each = count > 0 and SESSION * #arg.spans / SPAN / count or 0 -- counting those of each group would cost as much
 while taken < count and work < arg.max_work do
+  work = work + sessions_each
   if taken == page_from + #opened_at then
     local members = {}
-    for g = taken, math.min(taken + 99, count - 1) do members[#members + 1] = groups[3 * g + 1] end
+    for g = taken, math.min(taken + 99, count - 1) do members[#members + 1] = groups[2 * g + 1] end
     page_from, opened_at = taken, call('ZMSCORE', first, unpack(members))
   end
-  local at = 3 * taken
+  local at = 2 * taken
   local group, stored = groups[at + 1], opened_at[taken - page_from + 1]
   stored = stored and tonumber(stored)
-  if not take(group, groups[at + 2], groups[at + 3], stored) then
+  if not take(group, taken, groups[at + 2], stored) then
     local key, content = prefix .. group, {}
     if stored and open_group(key, stored) then
       content = call('HKEYS', key)
@@ -298,7 +309,7 @@ while taken < count and work < arg.max_work do
     end
     detail[#detail + 1], detail[#detail + 2] = group, content
     if dedupe then
-      local known, rest = {}, groups[at + 3]
+      local known, rest = {}, groups[at + 2]
       for r = 2, #content > 0 and #rest or 0 do
         if type(rest[r]) == 'table' and type(rest[r][2]) ~= 'number' then
           for id, offset in pairs(stored_ids({group = group}, rest[r])) do known[#known + 1], known[#known + 2] = id, offset end
@@ -314,8 +325,26 @@ if #detail > 0 then return {'detail', detail, detail_ids} end
 
 -- ---- write: sealed records, then groups, fence and cursor last
 
-in_pages('ZADD', outbox, sent_sessions)
-in_pages('ZADD', outbox, sealed_entries)
+-- The records of the first sessions without those that are elsewhere, and the lowest of their first offsets.
+local function sessions_in_outbox(number)
+  local lowest, parts, left_out, from = math.huge, {}, 1, 0
+  for s = 0, number - 1 do
+    local at, first_offset = struct.unpack('>I4d', arg.spans, SPAN * s + 1)
+    if elsewhere[left_out] == s then
+      parts[#parts + 1] = arg.sessions:sub(from + 1, at)
+      from, left_out = start_of(s + 1), left_out + 1
+    else
+      lowest = math.min(lowest, first_offset)
+    end
+  end
+  parts[#parts + 1] = arg.sessions:sub(from + 1, start_of(number))
+  return table.concat(parts), lowest
+end
+local session_number, records, lowest = sessions_before(taken), arg.sessions, arg.lowest
+if #elsewhere > 0 or taken < count then records, lowest = sessions_in_outbox(session_number) end
+local sealed_records, session_records = table.concat(sealed), session_number - #elsewhere
+lowest = session_records > 0 and math.min(lowest, lowest_sealed) or lowest_sealed
+add_block(lowest, records .. sealed_records, session_records + #sealed)
 local to_due, to_first, gone = {}, {}, {}
 local function opens(group, first_offset, silent)
   to_due[#to_due + 1], to_due[#to_due + 2] = silent, group
@@ -376,10 +405,10 @@ if is_done then
   call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'log', arg.log, 'fence', arg.to)
   drop_range() -- after the fence: if the script failed with neither written, the range would be folded again
 else
-  cursor = groups[3 * taken - 2]
+  cursor = groups[2 * taken - 1]
   if arg.quiet ~= '' then call('HSET', meta, 'quiet', arg.quiet) end -- before the cursor, with which the next owner needs it
   call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest,
        'log', arg.log)
 end
-return {is_done and 'done' or 'more', cursor, clock, table.concat(sealed), pack(elsewhere), session_number, taken, math.ceil(work),
-        duplicates}
+return {is_done and 'done' or 'more', cursor, clock, sealed_records, pack(elsewhere), session_number, taken, math.ceil(work),
+        duplicates, string.format('%.0f', session_records + #sealed > 0 and lowest or 0)}

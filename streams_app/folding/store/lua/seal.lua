@@ -18,8 +18,8 @@
 -- limit          maximum number of sealed groups and early timers together
 -- partitions     partition count of the source, for the version of the record
 --
--- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records in a row, {group,
---         first offset, last offset, events, request} of each dropped group in a row} or
+-- Returns {"ok", clock, "1" if more is due, open groups, entries of the outbox, oldest score, oldest opened, sealed records in a row,
+--         {group, first offset, last offset, events, request} of each dropped group in a row, lowest first offset of the records} or
 --         {"refused", "no-state" | "token" | "fence"}.
 -- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms if it ends at 1 MB of kept values.
 -- include shard.lua
@@ -46,7 +46,7 @@ end
 
 -- ---- compute: reads only
 
-local sealed, gone, gone_keys, sent, answered, later = {}, {}, {}, {}, {}, {}
+local sealed, lowest, gone, gone_keys, answered, later = {}, math.huge, {}, {}, {}, {}
 local seen, taken, bytes, more, is_leaving, stays = {}, 0, 0, false, false, false
 
 local function group_of(packed)
@@ -107,7 +107,7 @@ local function take(group, why, is_timer)
     local record = record_of(group, g, reason, due_ms, names)
     bytes = bytes + #record
     sealed[#sealed + 1] = record
-    sent[#sent + 1], sent[#sent + 2] = g.first, record
+    lowest = math.min(lowest, g.first)
     remove(group, g)
   end
   return true
@@ -172,7 +172,8 @@ end
 -- Written first: if the script fails later, its repetition does not find the group and could not write this answer.
 in_pages('HSET', dropped, answers)
 if #answers > 0 then call('EXPIRE', dropped, DROPPED_SECONDS) end
-in_pages('ZADD', outbox, sent)
+local records = table.concat(sealed)
+add_block(lowest, records, #sealed)
 unlink(gone_keys)
 in_pages('ZREM', due, gone)
 in_pages('ZADD', due, later)
@@ -200,4 +201,4 @@ local head = call('ZRANGE', first, 0, 0)
 local g = head[1] and group_of(call('HGET', prefix .. head[1], INFO))
 if g then opened = string.format('%.0f', g.opened) end
 return {'ok', string.format('%.0f', clock), more and '1' or '0', call('ZCARD', first),
-        call('ZCARD', outbox), oldest, opened, table.concat(sealed), drops}
+        call('ZCARD', outbox), oldest, opened, records, drops, string.format('%.0f', #sealed > 0 and lowest or 0)}

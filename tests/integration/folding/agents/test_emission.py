@@ -19,7 +19,7 @@ from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.helpers.folding.scripts import sealed_in
+from tests.helpers.folding.scripts import entries_of, sealed_in
 from tests.helpers.folding.shards import Answering, claimed_shard, emitter_of, fold_some
 
 # Acknowledgments
@@ -59,18 +59,21 @@ async def test_open_groups_stay_open_while_the_broker_does_not_acknowledge(redis
     assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
 
 
-async def test_batch_finishes_only_its_acknowledged_records(redis_client: Redis, names: Names) -> None:
+async def test_entry_with_records_that_are_not_acknowledged_stays_and_only_these_are_sent_again(
+    redis_client: Redis, names: Names
+) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
-    emitter = emitter_of(shard, Answering([None, KafkaError(), None, KafkaError(), None]))
+    producer = Answering([None, KafkaError(), None, KafkaError(), None])
+    emitter = emitter_of(shard, producer)
+    failed = await emitter.emit_due_once()
+    left = [entry.first_offset for entry in shard.outbox]
+    stored, low = await entries_of(shard.store), await shard.store.watermark()
     done = await emitter.emit_due_once()
 
-    assert (3, [1, 3], [1, 3]) == (
-        done.records,
-        [first for first, _ in await sealed_in(shard.store)],
-        [entry.first_offset for entry in shard.outbox],
-    )
-    assert await shard.store.watermark() == 1
+    assert (3, [1, 3], [(0, [0, 1, 2, 3, 4])], 0) == (failed.records, left, stored, low)
+    assert (2, 2, []) == (done.records, len(producer.sent[1]), await sealed_in(shard.store))
+    assert 5 == await shard.store.watermark()
 
 
 # Changed definition

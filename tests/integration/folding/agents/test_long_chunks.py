@@ -179,7 +179,7 @@ async def test_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_clos
         patch.object(shard.store, "fold", wraps=shard.store.fold) as fold,
     ):
         assert [5_000] == await fold_range(shard, events)
-    sent = [call.args[4].values[2] for call in fold.call_args_list]
+    sent = [call.args[4].values[1] for call in fold.call_args_list]
 
     assert closed == [entry.events for entry in shard.outbox]
     assert (2, runs) == (len(sent), len(sent[-1]))

@@ -27,9 +27,9 @@ from tests.helpers.folding.scripts import (
     fold,
     new_store,
     one,
+    outbox_of,
     packed,
     seal,
-    sealed_in,
     send,
 )
 from tests.helpers.folding.shapes import bounds_of_a_fold
@@ -103,7 +103,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         assert min([fence + 1, *lows]) == await store.watermark()
         assert len(model.open) == sealed.open_groups
     assert sorted(expected, key=lambda entry: entry[1]) == sorted(found, key=lambda entry: entry[1])
-    assert [entry[1] for entry in sorted(expected, key=lambda entry: entry[1])] == [first for first, _ in await sealed_in(store)]
+    assert sorted(entry[1] for entry in expected) == [entry.first_offset for entry in await outbox_of(store)]
     await redis.delete(*[key async for key in redis.scan_iter(f"{store.keys.meta.split(':v2')[0]}*")] or ["none"])
 
 
@@ -263,9 +263,10 @@ async def test_groups_closed_by_an_interrupted_fold_are_refolded(redis, before: 
     await redis.hset(store.keys.meta, "fence", before - 1)
     await redis.zadd(store.keys.first, {b"sa": 0}) if before else await redis.zrem(store.keys.first, b"sa")
     await fold(store, before - 1, chunk_of(events[before:]), bounds, events)
-    sealed = [SealedGroup.unpack(record) for _, record in await sealed_in(store)]
+    sealed = await outbox_of(store)
 
-    assert [0, 1, 2] == [entry.first_offset for entry in sealed]
+    # Records that are in an entry of both scripts have the same id.
+    assert [(0, 0), (1, 1), (2, 2)] == sorted({(entry.first_offset, entry.last_offset) for entry in sealed})
     assert 3 == await store.redis.zscore(store.keys.first, b"sa")
 
 
@@ -279,7 +280,7 @@ async def test_remains_of_an_older_state_are_not_taken_for_open_groups(redis, bo
     events = [FoldEvent(at, 1_000, b"sa", {"u": at}) for at in (5, 6, 7)]
     await fold(store, 4, chunk_of(events, bounds), bounds, events, epoch=b"ffff")
     await seal(store, 7, 9_000, bounds)
-    sealed = [SealedGroup.unpack(record) for _, record in await sealed_in(store)]
+    sealed = await outbox_of(store)
 
     assert (3, [["u"]] * len(sealed)) == (sum(entry.events for entry in sealed), [list(entry.names) for entry in sealed])
     assert 5 == sealed[0].first_offset

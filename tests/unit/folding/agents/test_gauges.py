@@ -13,7 +13,7 @@ from streams_app.folding.agents.shard_snapshots import ShardSnapshots, set_gauge
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import SealedGroups
+from streams_app.folding.store.replies import OutboxEntry, SealedGroups
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from tests.helpers.folding.auto_quiet import AUTO_FOLD
@@ -140,7 +140,7 @@ def test_unacknowledged_record_is_overdue_since_it_became_the_first() -> None:
     worker = Worker()
     shard = worker.claim()
     entries = [SealedGroup(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
-    shard.outbox.extend(entries)
+    shard.outbox.add(OutboxEntry(entries, 1))
     worker.observe(START_MS)
     worker.observe(START_MS + 9_000)
     first = worker["oldest_overdue_seconds"]

@@ -20,10 +20,9 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.folding.shard.outbox import ranges_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import INFO_FIELD
-from tests.helpers.folding.scripts import EPOCH, PARTITIONS, chunks_of
+from tests.helpers.folding.scripts import EPOCH, PARTITIONS, chunks_of, packed_sessions
 
 NOW = 10_000
 GROUPS = [b"sa", b"sb", b"sc", b"j1", b"s1"]
@@ -242,24 +241,23 @@ def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sess
     packing = GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=keep)
     found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, apart)
     values = msgpack.unpackb(msgpack.packb(found.values, use_bin_type=False), raw=True)
-    arguments = list(zip(values[0::3], values[1::3], values[2::3], strict=True))
-    entries = [SealedGroup.unpack(entry) for _, sessions, _ in arguments for entry in (sessions or [])[3::4]]
+    arguments = list(zip(values[0::2], values[1::2], packed_sessions(found), strict=True))
 
     assert sorted(chunk.groups) == [group for group, *_ in arguments]
-    assert entries == found.sealed
-    for group, sessions, rest in arguments:
+    assert [SealedGroup.unpack(record) for _, _, sessions in arguments for *_, record in sessions] == found.sealed
+    assert found.sessions.lowest == min([sealed.first_offset for sealed in found.sealed], default=0)
+    for group, rest, sessions in arguments:
         expected = [as_packed(run, keep, silent_from_ms) for run in apart.get(group, chunk.groups[group])]
-        ended = [SealedGroup.unpack(entry) for entry in (sessions or [])[3::4]]
+        ended = [SealedGroup.unpack(record) for *_, record in sessions]
         is_plain = rest and isinstance(rest[0], int)
         runs = [opened(run) for run in ([rest] if is_plain else rest or [])]
         assert expected[len(ended) :] == runs
         if is_plain:
             check_plain(expected[-1], bounds)
-        scores = zip(*((sessions or [])[at::4] for at in (1, 2)), strict=True)
-        for entry, run, first_and_last_score in zip(ended, expected, scores, strict=False):
+        for entry, run, (first_offset, first_score, last_score, _) in zip(ended, expected, sessions, strict=False):
             check_plain(run, bounds)
+            assert [entry.first_offset, *run[5:7]] == [first_offset, first_score, last_score]
             assert run[:5] == [entry.first_offset, entry.last_offset, entry.events, entry.first_event_ms, entry.last_event_ms]
-            assert run[5:7] == list(first_and_last_score)
             assert chunk.clock_ms - run[6] > bounds.quiet_ms or run is not expected[-1]
             assert entry.due_ms == (run[5] + bounds.hold_ms if entry.reason == "max_hold" else run[6] + bounds.quiet_ms)
             assert run[-1] == {name.encode(): value for name, value in entry.names.items()}
@@ -289,14 +287,3 @@ def as_packed(run: GroupRun, keep: bool, silent_from_ms: int) -> list[Any]:
         run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score,
         max(run.last_score, silent_from_ms), len(names), names,
     ]  # fmt: skip
-
-
-@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_acknowledged_ranges_cover_what_was_sent_and_nothing_pending(sent: set[int], others: set[int]) -> None:
-    entries = {at: SealedGroup(b"s", at, at, 1, 0, 0, "quiet", 0, 1, {}) for at in sent | others}
-    ranges = ranges_of([entries[at] for at in sent], [entries[at] for at in sorted(entries)])
-    covered = [at for low, high, count in ranges for at in entries if low <= at <= high]
-
-    assert sorted(sent) == sorted(covered)
-    assert others - sent or len(ranges) <= 1
-    assert [count for *_, count in ranges] == [sum(low <= at <= high for at in entries) for low, high, _ in ranges]

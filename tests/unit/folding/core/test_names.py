@@ -17,7 +17,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.names import NameSet, mask_of, names_of_mask, shared_names, shared_names_of_bytes, size_of
 from streams_app.folding.store.arguments import GroupPacker
-from tests.helpers.folding.scripts import chunks_of
+from tests.helpers.folding.scripts import chunks_of, packed_sessions
 
 BOUNDS = Bounds(10, 10_000, max_changed=100, sessions=True)
 texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])
@@ -126,13 +126,13 @@ def _arguments(chunks: list[Chunk]) -> list[object]:
     found: list[object] = []
     for chunk in chunks:
         packed = GroupPacker(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})
-        found += packed.values[0::3]
-        for rest in packed.values[2::3]:
+        found += packed.values[0::2]
+        for rest in packed.values[1::2]:
             runs = [] if not rest else [rest] if isinstance(rest[0], int) else rest
             found += [(run[:4], dict(zip(run[4::2], run[5::2], strict=True))) for run in runs]
         found += packed.sealed
-        for ended in filter(None, packed.values[1::3]):
-            for at in range(0, len(ended), 4):
-                *numbers, names = msgpack.unpackb(ended[at + 3], raw=True)
-                found.append((ended[at : at + 3], numbers, names))
+        for sessions in packed_sessions(packed):
+            for *span, record in sessions:
+                *numbers, names = msgpack.unpackb(record, raw=True)
+                found.append((span, numbers, names))
     return found

@@ -39,7 +39,7 @@ def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] |
 
 def members(progress: ChunkProgress, most: int = 100) -> tuple[list[bytes], bool]:
     groups, is_last = progress.next_groups(most, PACKING, 0)
-    return groups.values[0::3], is_last
+    return groups.values[0::2], is_last
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_script_receives_fewer_groups_with_many_names_or_large_values(names: dic
     progress.chunk.clock_ms += later_ms
     sent, is_last = progress.next_groups(1_000, GroupPacker(SESSIONS, EPOCH, PARTITIONS, keeps_values=True), 0)
 
-    assert (expected, expected == len(groups)) == (len(sent.values) // 3, is_last)
+    assert (expected, expected == len(groups)) == (len(sent.values) // 2, is_last)
 
 
 def test_groups_that_a_script_did_not_fold_are_resent() -> None:
@@ -120,7 +120,7 @@ def test_requested_groups_are_split_and_their_events_read_once() -> None:
     progress.detail({b"sa": None}, EACH)
     progress.detail({b"j1": None}, EACH)
     groups, _ = progress.next_groups(3, PACKING, 0)
-    rest = dict(zip(groups.values[0::3], groups.values[2::3], strict=True))
+    rest = dict(zip(groups.values[0::2], groups.values[1::2], strict=True))
 
     assert [1] == asked
     assert 4 == rest[b"s"][0]
@@ -148,4 +148,4 @@ def test_group_sealed_meanwhile_is_split_anew() -> None:
 def rest_of(progress: ChunkProgress, group: bytes, bounds: Bounds) -> list[int]:
     """Return the first offsets of the runs of a group that are sent."""
     groups, _ = progress.next_groups(100, GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=True), 0)
-    return [run[0] for run in dict(zip(groups.values[0::3], groups.values[2::3], strict=True))[group]]
+    return [run[0] for run in dict(zip(groups.values[0::2], groups.values[1::2], strict=True))[group]]

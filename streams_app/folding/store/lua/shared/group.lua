@@ -27,7 +27,14 @@ local function open_group(key, opened_at)
   return g and g.epoch == state.epoch and g.first == opened_at and g or nil
 end
 
--- Returns the entry of the outbox for a group. "names" is a map, or name, value, name ... in a row.
+-- Returns the packed record of a group for the outbox. "names" is a map, or name, value, name ... in a row.
 local function record_of(group, g, reason, due_ms, names)
   return pack({group, g.first, g.last, g.events, g.low, g.high, reason, due_ms, arg.partitions, names})
+end
+
+-- Adds the sealed records of a script, in a row, to the outbox as one entry, with the lowest of their first offsets. The format is written
+-- first: if the script fails after it, older versions cannot claim the shard, whereas they would lose all but the first record of the entry.
+local function add_block(lowest, records, count)
+  if count > 1 and state.format ~= BLOCKS then call('HSET', meta, 'format', BLOCKS) end
+  if count > 0 then call('ZADD', outbox, lowest, records) end
 end

@@ -2,6 +2,8 @@
 -- include fenced.lua
 local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local ids_prefix = KEYS[9]
+-- Format of a shard while its outbox may have an entry of several records. An older version would read only the first of them.
+local BLOCKS = '2'
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
 read_marks('clock', 'epoch', 'to', 'cursor')
 
@@ -11,6 +13,11 @@ local function in_pages(command, key, values)
 end
 local function unlink(keys)
   for from = 1, #keys, PAGE do call('UNLINK', unpack(keys, from, math.min(from + PAGE - 1, #keys))) end
+end
+
+-- Makes the shard readable for older versions again once its outbox is empty.
+local function drop_format()
+  if state.format == BLOCKS and call('ZCARD', outbox) == 0 then call('HDEL', meta, 'format') end
 end
 
 -- Drops the range in progress, because it is complete or abandoned. The next range begins after the fence.
