@@ -36,13 +36,13 @@ BLOCKS: Final = (
 FORMATS_OF_BLOCKS: Final = (
     Mutant(
         "the format is written after the entry",
-        "If the script fails in between, an older version claims the shard, and reads only the first record of the entry.",
+        "If the script fails in between, a worker of an older version claims the shard, and ends when it reads the entry.",
         (),
         (Change("shared/group.lua", HAS_BLOCK, f"{ADDS}\n{HAS_BLOCK}"),),
     ),
     Mutant(
         "the format is removed while entries of several records remain",
-        "An older version claims the shard, and reads only the first record of each.",
+        "A worker of an older version claims the shard, and ends when it reads one.",
         (),
         (
             Change(

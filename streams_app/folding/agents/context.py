@@ -1,4 +1,6 @@
-"""What the processors of all folds in a worker share: clients, clock and settings. Also reports rejected and misrouted events.
+"""What the processors of all folds in a worker share: clients, clock, settings, and whether older workers run.
+
+Also reports rejected and misrouted events.
 
 An event is misrouted if its record key is not its group key.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
@@ -19,6 +21,7 @@ from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
@@ -28,6 +31,59 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.tracing.spans import Tracing
+
+
+logger = logging.getLogger(__name__)
+
+CHECK_MS: Final = 500
+"""Interval of the checks in ms; that of an application with more shards is one ms for each of them."""
+
+
+class OlderWorkers:
+    """Finds out whether workers of an older version run, which cannot read an entry of the outbox with several records.
+
+    A worker that can read them stores its token twice when it claims a shard, so a shard whose tokens differ has an older owner.
+    While there is one, sealed records are stored one by one: the older worker may get any partition at any time, also because this
+    process is killed.
+    """
+
+    def __init__(self, scripts: FoldScripts, settings: Settings, clock: TrustedClock) -> None:
+        self._scripts, self._settings, self._clock = scripts, settings, clock
+        self._partitions: dict[str, int] = {}
+        self._metas: list[str] = []
+        self._checked_ms: int | None = None
+        self._exist: bool | None = None
+
+    async def exist(self) -> bool:
+        """Return whether an older worker owned a shard at the last check; True before the first one."""
+        now_ms = self._clock.monotonic_ms()
+        if self._checked_ms is None or now_ms - self._checked_ms >= max(CHECK_MS, len(self._metas)):
+            self._checked_ms = now_ms  # before the check: other shards need not wait for it
+            found = await self._own_shards()
+            if found and not self._exist:
+                logger.info("an older version runs, sealed records are stored one by one")
+            elif self._exist and not found:
+                logger.info("no older version runs any more")
+            self._exist = found
+        return self._exist is not False
+
+    def expect(self, source: str, partitions: int) -> None:
+        """From now on, check the shards of this source, too."""
+        if self._partitions.get(source) != partitions:
+            self._partitions[source] = partitions
+            self._metas = [
+                shard_keys(self._settings.app_id, fold.name, fold.source, number).meta
+                for fold in self._settings.folds
+                for number in range(self._partitions.get(fold.source, 0))
+            ]
+            self._checked_ms = None
+
+    async def _own_shards(self) -> bool:
+        async with self._scripts.redis.pipeline(transaction=False) as pipe:
+            for meta in self._metas:
+                pipe.hmget(meta, ["token", "reads_blocks"])
+            owners: list[Any] = await pipe.execute()
+        return any(token != reader for token, reader in owners)
 
 
 @dataclass(slots=True)
@@ -49,6 +105,10 @@ class FoldContext:
     statistics: dict[str, WindowStatistics] = field(default_factory=dict)
     tracing: Tracing | None = None
     event_contexts: EventContexts = field(default_factory=EventContexts)
+    older_workers: OlderWorkers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.older_workers = OlderWorkers(self.scripts, self.settings, self.clock)
 
     def observe_shards(self, assigned: Collection[TP]) -> None:
         """Update the snapshots of shards and the gauges of folds; drop the samples of partitions that are not assigned."""
@@ -70,9 +130,6 @@ class FoldContext:
 
     def record_tracing_of(self, shard: Shard) -> RecordTracing | None:
         return None if self.tracing is None else RecordTracing(self.tracing, self.event_contexts, shard.key, shard.fold.output)
-
-
-logger = logging.getLogger(__name__)
 
 
 def report_misrouted_events(name: str, faults: RangeFaults, tp: TP, metrics: Metrics) -> None:

@@ -98,6 +98,8 @@ class FoldProcessor:
         for about in ("redis", "redis-memory"):
             status.clear(about)
         self._context.claimed_shards.add(self.emitter)
+        self._context.older_workers.expect(claim.tp.topic, claim.partitions)
+        shard.stores_singly = await self._context.older_workers.exist()
         self._tasks = [
             run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", CAUSES),
             run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", CAUSES),
@@ -121,11 +123,12 @@ class FoldProcessor:
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, without using ``seconds``."""
+        """Stop at once; only an outbox that is not empty is left as workers of older versions can read it."""
         self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
         await cancel_all(self._tasks)
+        await self.shard.split_outbox(seconds)
 
     def shorten_deadline(self, seconds: float) -> None: ...
 
@@ -245,6 +248,7 @@ class FoldProcessor:
         shard, backoff = self.shard, _backoff()
         while True:
             try:
+                shard.stores_singly = await self._context.older_workers.exist()
                 emitted = await self.emitter.emit_due_once()
             except REDIS_ERRORS as error:
                 if backoff.should_report:

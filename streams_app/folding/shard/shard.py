@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -33,8 +34,12 @@ from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.keys import owner_text
 from streams_app.folding.store.replies import FoldOutcome, OutboxEntry, RangeInProgress, SealedGroups
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.redis_access.client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
+
+SPLIT_SECONDS: Final = 1.0
+"""Maximum time for which the release of a shard waits until its outbox is split, see :meth:`Shard.split_outbox`."""
 
 OUTBOX_LIMIT: Final = 5_000
 """From this number of unacknowledged sealed records on, nothing is folded or sealed; the last script that folds may exceed it."""
@@ -53,6 +58,8 @@ class Shard:
         definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
         in_progress: The range of which only some groups are folded; None if there is none.
         outbox: Sealed groups in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
+        stores_singly: Whether each sealed record becomes an entry of the outbox of its own, because workers of an older version may
+            claim the shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         quiet_period: The quiet period of the shard if it sets itself; otherwise None.
@@ -69,6 +76,7 @@ class Shard:
         self.clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
         self.quiet_period = ShardQuietPeriod.of(fold, tp)
         self.outbox = Outbox()
+        self.stores_singly = False
         self.lock = asyncio.Lock()
         self.token = ""
         self.fence = -1
@@ -128,6 +136,16 @@ class Shard:
     def release(self) -> None:
         """Mark the shard as not owned, so that further calls raise FencedError; its state in Redis remains for the next owner."""
         self.is_claimed = False
+
+    async def split_outbox(self, seconds: float) -> None:
+        """After :meth:`release`, and the end of all calls: leave an outbox that the next owner can read if it has an older version.
+
+        The next owner may have to be one of this version if Redis does not answer, or the process is killed.
+        """
+        if self.outbox or not self.outbox.is_exact:
+            with suppress(FencedError, TimeoutError, *REDIS_ERRORS):
+                async with asyncio.timeout(min(seconds, SPLIT_SECONDS)):
+                    await self.store.split(self.token)
 
     def check_owned(self) -> None:
         if not self.is_claimed:
@@ -198,11 +216,12 @@ class Shard:
             learned = b"" if self.quiet_period is None else self.quiet_period.to_store(chunk.time.cap_ms)
             while True:
                 groups, is_last = progress.next_groups(self._sizing.groups, self._packing, silent_from_ms)
+                singly = self.stores_singly
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
                     self.token, self.fence, in_progress, progress.cursor, groups, after, self.bounds,
                     is_last=is_last, outbox_limit=OUTBOX_LIMIT, max_work=range_progress.SCRIPT_WORK,
-                    partitions=self._packing.partitions, log=self.log, learned=learned if is_last else b"",
+                    partitions=self._packing.partitions, log=self.log, learned=learned if is_last else b"", singly=singly,
                 )  # fmt: skip
                 self.outbox.is_exact = was_exact
                 if reply.outcome is not FoldOutcome.DETAIL:
@@ -214,7 +233,7 @@ class Shard:
                 return FoldStep(FoldOutcome.FULL)
             if reply.outcome is FoldOutcome.ALREADY:
                 await self._load_outbox()
-            self.outbox.add(reply.entry)
+            self._add_to_outbox(reply.entry, singly=singly)
             self._sizing.learn(reply.taken, reply.work)
             if reply.cursor:
                 progress.advance_to(reply.cursor)
@@ -257,13 +276,14 @@ class Shard:
             room = OUTBOX_LIMIT - len(self.outbox)
             if room <= 0:
                 return None
+            singly = self.stores_singly
             clock_ms = self.clock.due_ms(folded_until_ms)
             late_ms = self.clock.stored.late_ms
             try:
                 done = await self.store.seal(
                     self.token, self.fence, clock_ms, replace(self.bounds, hold_ms=self.bounds.hold_ms + late_ms),
                     quiet=self.clock.quiet_groups_close(clock_ms, now_ms), everything=everything, is_redis_full=is_redis_full,
-                    limit=min(SEAL_LIMIT, room), partitions=self._packing.partitions,
+                    limit=min(SEAL_LIMIT, room), partitions=self._packing.partitions, singly=singly,
                 )  # fmt: skip
             except FencedError:
                 raise
@@ -273,7 +293,7 @@ class Shard:
                 raise
             self.clock.stored = self.clock.stored._replace(clock_ms=done.clock_ms)
             self.last_seal = done
-            self.outbox.add(OutboxEntry(done.sealed, done.first_offset))
+            self._add_to_outbox(OutboxEntry(done.sealed, done.first_offset), singly=singly)
             await self._compare_outbox(done.outbox_entries)
             return done
 
@@ -297,6 +317,10 @@ class Shard:
                 await self._compare_outbox(left)
             else:
                 await self._load_outbox()
+
+    def _add_to_outbox(self, sealed: OutboxEntry, *, singly: bool) -> None:
+        for entry in sealed.singles() if singly else (sealed,):
+            self.outbox.add(entry)
 
     async def _compare_outbox(self, entries: int) -> None:
         """Read the outbox again if its size is unexpected: a rollback of Redis may restore acknowledged records."""

@@ -4,7 +4,8 @@ r"""The Redis keys of folds: content, writer and lifetime of each.
 key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
 ``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics,
-                                                topic_id, log (fingerprints of what was folded), lost
+                                                topic_id, reads_blocks (token of an owner that can read outbox
+                                                entries of several records), log (fingerprints of what was folded), lost
                                                 (offsets the broker has lost); while a range is in progress:
                                                 to, cursor, cap, arrived, digest
 ``due``                                 zset    group → timer (ms): the group is checked one quiet period later

@@ -79,6 +79,10 @@ class OutboxEntry(NamedTuple):
     records: list[SealedGroup]
     first_offset: int
 
+    def singles(self) -> list[OutboxEntry]:
+        """Return an entry for each record."""
+        return [OutboxEntry([record], record.first_offset) for record in self.records]
+
 
 class FoldOutcome(Enum):
     """What one call of ``fold.lua`` has done, and whether to call it again."""

@@ -35,6 +35,9 @@ from streams_app.folding.store.replies import (
 )
 from streams_app.folding.store.scripts import FoldScripts
 
+SPLIT_RECORDS: Final = 2_000
+"""Number of records after which one script splits no further entry of the outbox."""
+
 FINISHED_RANGES: Final = 500
 """Maximum number of ranges that one script removes, which takes some 3 ms."""
 
@@ -90,7 +93,7 @@ class ShardStore:
     async def fold(
         self, token: str, fence: int, after: RangeInProgress, cursor: bytes, groups: PackedGroups, clocks: Clocks,
         bounds: Bounds, *, is_last: bool, outbox_limit: int, max_work: int, partitions: int, log: Sequence[Fingerprint] = (),
-        learned: bytes = b"",
+        learned: bytes = b"", singly: bool = False,
     ) -> FoldReply:  # fmt: skip
         """Fold groups of the range that begins after the fence, by one call of ``fold.lua``.
 
@@ -102,6 +105,7 @@ class ShardStore:
             max_work: Work, in microseconds of Redis time, after which the script folds no further group.
             log: Fingerprints of the folded records, up to the end of the range.
             learned: What was learned of the quiet period, stored with the end of the range; empty: it stays as it is stored.
+            singly: Whether each sealed record becomes an entry of its own, because workers of an older version may claim the shard.
 
         Raises:
             FencedError: Another worker owns the shard, or the fence or the range in Redis is not the expected one.
@@ -113,8 +117,8 @@ class ShardStore:
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
             arrived="" if arrived_ms is None else str(arrived_ms), quiet="" if quiet_ms is None else str(quiet_ms),
             digest=after.digest, outbox_limit=outbox_limit, max_work=max_work, partitions=partitions, log=to_text(log),
-            learned=learned, groups=groups.argument, sessions=packed.sessions, lowest=packed.lowest, starts=packed.starts,
-            spans=packed.spans, **bounds.arguments(),
+            learned=learned, singly=singly, groups=groups.argument, sessions=packed.sessions, lowest=packed.lowest,
+            starts=packed.starts, spans=packed.spans, **bounds.arguments(),
         )  # fmt: skip
         outcome = FoldOutcome(reply[0].decode())
         if outcome is FoldOutcome.FULL:
@@ -130,7 +134,7 @@ class ShardStore:
 
     async def seal(
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
-        everything: bool = False, is_redis_full: bool = False,
+        everything: bool = False, is_redis_full: bool = False, singly: bool = False,
     ) -> SealedGroups:  # fmt: skip
         """Move due groups into the outbox, and process requests to flush or drop groups.
 
@@ -140,11 +144,12 @@ class ShardStore:
             limit: Maximum number of groups that are sealed, or get a new timer because they are not due yet.
             everything: Whether to seal every open group, with the reason ``flush``.
             is_redis_full: Whether Redis is full. If not, groups are due by the stored clock while a range is in progress.
+            singly: Whether each sealed record becomes an entry of its own, as in :meth:`fold`.
         """
         reply = await self._call(
             "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
             quiet_ms=bounds.quiet_ms if quiet else None, hold_ms=bounds.hold_ms, everything=everything, dedupe=bounds.dedupes,
-            limit=limit, partitions=partitions,
+            limit=limit, partitions=partitions, singly=singly,
         )  # fmt: skip
         return SealedGroups(
             clock_ms=int(reply[1]),
@@ -170,6 +175,12 @@ class ShardStore:
             page = [number for found in ranges[begin : begin + FINISHED_RANGES] for number in found]
             left = (await self._call("finish", token=token, ranges=page))[2]
         return left
+
+    async def split(self, token: str) -> None:
+        """Replace entries of the outbox with several records by an entry for each record, as workers of older versions read it."""
+        above: Any = -1
+        while above != b"":
+            above = (await self._call("split", token=token, above=int(above), limit=SPLIT_RECORDS))[1]
 
     async def watermark(self) -> int | None:
         """Return the low watermark of the shard; None if Redis has no state.

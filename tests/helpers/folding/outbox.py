@@ -21,7 +21,7 @@ def sealed_group(key: str, first_offset: int, name: str = "likes") -> SealedGrou
 
 
 def block_of(records: Sequence[SealedGroup]) -> bytes:
-    return b"".join(map(msgpack.packb, records))
+    return b"".join(msgpack.packb(record, use_bin_type=False) for record in records)
 
 
 async def put(store: ShardStore, *blocks: Sequence[SealedGroup]) -> None:

@@ -16,7 +16,7 @@ from streams_app.operations.forget.part import Forgetting, ForgottenKey, TopicBo
 from streams_app.operations.forget.state import FoldPart
 from streams_app.operations.outbox_blocks import ShortenedBlock, without
 from tests.helpers.folding.outbox import block_of, sealed_group, shard_with
-from tests.helpers.folding.scripts import edited, outbox_of, sealed_in
+from tests.helpers.folding.scripts import edited, meta_of, outbox_of, sealed_in
 from tests.helpers.folding.shapes import RUNS
 from tests.helpers.operations.forgetting import PERSON, Application
 from tests.simulation.redis import dying
@@ -58,13 +58,15 @@ def part_of(application: Application, events: int = 1_000) -> FoldPart:
 async def test_records_of_a_key_leave_their_blocks_and_the_rest_stays(application: Application, shape: list[str]) -> None:
     blocks, count = blocks_of(shape), "".join(shape).count("P")
     store = await shard_with(application.client, application.settings, *blocks)
+    await store.redis.hset(store.keys.meta, "format", "2")
     part = part_of(application)
     found, removed = await part.find(), await part.remove(is_last=True)
 
     assert (count, count) == (found[state.UNSENT], removed[state.UNSENT])
     assert of_others(blocks) == sorted(await sealed_in(store))
     assert 0 == (await part.find())[state.UNSENT]
-    assert (b"me" == await application.client.hget(store.keys.meta, "token")) == (count == 0)
+    meta = await meta_of(store)
+    assert ("me" == meta["token"], "2" == meta.get("format")) == (count == 0, bool(of_others(blocks)))
     await application.client.delete(store.keys.outbox)
 
 

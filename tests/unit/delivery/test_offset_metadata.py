@@ -46,7 +46,7 @@ def test_committed_offset_applies_to_every_fold_without_usable_metadata(metadata
     )
 
 
-@pytest.mark.parametrize("metadata", ["@2;", '@99;{"likes":5}', "@999999999;~5;likes=0"])
+@pytest.mark.parametrize("metadata", ["@98;", '@99;{"likes":5}', "@999999999;~5;likes=0"])
 def test_commit_of_a_newer_format_is_not_read(metadata: str) -> None:
     with pytest.raises(NewerFormatError, match="the commit of t-0 has format"):
         check_format(TP("t", 0), metadata)

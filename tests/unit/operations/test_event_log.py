@@ -32,5 +32,5 @@ def test_each_partition_has_its_share_of_the_search_limit(
 
 def test_commit_of_a_newer_version_is_not_explained() -> None:
     unused: Any = None
-    with pytest.raises(NewerFormatError, match="the commit of orders-0 has format 2"):
-        EventLog(unused, unused, unused, {LARGE: PartitionCommit(5, "@2;mail")}, RANGES, {})
+    with pytest.raises(NewerFormatError, match="the commit of orders-0 has format 99"):
+        EventLog(unused, unused, unused, {LARGE: PartitionCommit(5, "@99;mail")}, RANGES, {})

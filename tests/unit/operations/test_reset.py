@@ -48,5 +48,5 @@ def test_reset_without_metadata_moves_no_other_fold_forward(start: int, offset: 
 
 
 def test_commit_of_a_newer_version_is_not_replaced() -> None:
-    with pytest.raises(NewerFormatError, match="the commit of events-0 has format 2"):
-        without_fold(SOURCE, PartitionCommit(5, "@2;likes and shares"), FOLDS, "likes", 0)
+    with pytest.raises(NewerFormatError, match="the commit of events-0 has format 99"):
+        without_fold(SOURCE, PartitionCommit(5, "@99;likes and shares"), FOLDS, "likes", 0)

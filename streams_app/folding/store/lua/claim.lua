@@ -17,7 +17,7 @@
 -- include shard.lua
 
 if state.fence and state.epoch then
-  call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topics', arg.topics)
+  call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'owner', arg.owner, 'topics', arg.topics)
   if arg.topic_id ~= '' then call('HSET', meta, 'topic_id', arg.topic_id) end
   read_marks('record_clock', 'late', 'definition', 'cap', 'arrived', 'digest', 'quiet', 'log', 'lost', 'learned')
   -- If a script failed after it had written the fence, the fields of a completely folded range remain.
@@ -34,6 +34,6 @@ if arg.begin == '' then return {'none'} end
 call('DEL', due, first, outbox)
 call('HDEL', meta, 'log', 'lost', 'learned', 'format')
 drop_range()
-call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topics', arg.topics, 'clock', '0', 'record_clock', '0', 'late', '0',
-     'epoch', arg.epoch, 'definition', arg.definition, 'topic_id', arg.topic_id, 'fence', arg.begin)
+call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'owner', arg.owner, 'topics', arg.topics, 'clock', '0',
+     'record_clock', '0', 'late', '0', 'epoch', arg.epoch, 'definition', arg.definition, 'topic_id', arg.topic_id, 'fence', arg.begin)
 return {'new', arg.begin, '0', '0', '0', arg.epoch, arg.definition, 0, '', '', '', '', '', '', '', '0', ''}

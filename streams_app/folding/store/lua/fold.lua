@@ -41,6 +41,7 @@
 -- lowest        lowest first offset of the sessions
 -- starts        for each group, the number of sessions of the groups before it, and at the end the number of all: 4 bytes each
 -- spans         numbers of each session: where its record begins in "sessions" (4 bytes), first offset, first score, last score (doubles)
+-- singly        whether each record becomes an entry of its own, because workers of an older version may claim the shard
 --
 -- Returns {"done" | "more", cursor, clock, sealed records in a row, msgpack array of the indexes, over all groups, of the sessions that
 --         are not in the outbox as they were sent, number of sessions folded, number of groups folded, work done,
@@ -57,7 +58,7 @@
 -- include group.lua
 -- include closing.lua
 -- include aggregates.lua
-local SESSION, JOINS, LOOKUP, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 0.3, 5, 1, 10, 7, 3, 25, 0.5, 0.013
+local SESSION, SINGLE, JOINS, LOOKUP, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 0.3, 5, 5, 1, 10, 7, 3, 25, 0.5, 0.013
 local SPAN = 28 -- size of the numbers of a session in "spans"
 
 if state.fence and state.token == arg.token and state.fence == arg.to then return {'already', '', state.clock} end
@@ -290,7 +291,7 @@ local function take(group, index, rest, opened_at)
 end
 
 local taken, count, opened_at, page_from = 0, #groups / 2, {}, 0
-local sessions_each = count > 0 and SESSION * #arg.spans / SPAN / count or 0 -- counting those of each group would cost as much
+local sessions_each = count > 0 and (arg.singly and SINGLE or SESSION) * #arg.spans / SPAN / count or 0 -- counting those of each group would cost as much
 while taken < count and work < arg.max_work do
   work = work + sessions_each
   if taken == page_from + #opened_at then

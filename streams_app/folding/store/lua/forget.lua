@@ -33,7 +33,9 @@ end
 read_marks('learned')
 local is_known = (state.learned or '') == arg.learned
 local is_replaced = is_known and arg.learned ~= arg.rest
-if state.fence and (found[1] or arg.blocks[1] or arg.learns or is_replaced) then call('HSET', meta, 'token', arg.token) end
+if state.fence and (found[1] or arg.blocks[1] or arg.learns or is_replaced) then
+  call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token)
+end
 for _, group in ipairs(found) do
   call('UNLINK', prefix .. group, ids_prefix .. group)
   call('ZREM', due, group)
@@ -51,5 +53,6 @@ for _, block in ipairs(arg.blocks) do
     counts[4] = counts[4] + removed
   end
 end
+drop_format()
 if is_replaced and arg.rest == '' then call('HDEL', meta, 'learned') elseif is_replaced then call('HSET', meta, 'learned', arg.rest) end
 return {'ok', counts[1], string.format('%.0f', counts[2]), counts[3], counts[4], is_known and 1 or 0}

@@ -17,6 +17,7 @@
 -- dedupe         whether groups have ids, see fold.lua
 -- limit          maximum number of sealed groups and early timers together
 -- partitions     partition count of the source, for the version of the record
+-- singly         whether each record becomes an entry of its own, because workers of an older version may claim the shard
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, entries of the outbox, oldest score, oldest opened, sealed records in a row,
 --         {group, first offset, last offset, events, request} of each dropped group in a row, lowest first offset of the records} or

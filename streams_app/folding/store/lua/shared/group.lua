@@ -33,8 +33,9 @@ local function record_of(group, g, reason, due_ms, names)
 end
 
 -- Adds the sealed records of a script, in a row, to the outbox as one entry, with the lowest of their first offsets. The format is written
--- first: if the script fails after it, older versions cannot claim the shard, whereas they would lose all but the first record of the entry.
+-- first: if the script fails after it, older versions leave the shard alone, whereas their workers would end when they read the entry.
 local function add_block(lowest, records, count)
+  if count > 1 and arg.singly then return in_pages('ZADD', outbox, (singles(records))) end
   if count > 1 and state.format ~= BLOCKS then call('HSET', meta, 'format', BLOCKS) end
   if count > 0 then call('ZADD', outbox, lowest, records) end
 end

@@ -1,0 +1,127 @@
+"""Workers store records one by one while workers of an older version own shards of the application."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app import Fold
+from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.folding.agents.context import CHECK_MS, OlderWorkers
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import FoldScripts
+from streams_app.folding.store.shard_store import ShardStore
+from streams_app.settings import Settings
+from tests.conftest import Names
+from tests.helpers.folding.scripts import entries_of, meta_of
+from tests.helpers.folding.shards import fold_some
+from tests.helpers.manual_clock import ManualClock
+
+FOLDS = [
+    Fold(name=name, source=source, group_key="a", changed="m", quiet_period=timedelta(seconds=1), backlog="sessions")
+    for name, source in (("f", "t"), ("g", "t"), ("h", "other"))
+]
+
+
+def shard_of(redis: Redis, names: Names, fold: Fold, partition: int = 0) -> Shard:
+    store = ShardStore(FoldScripts(redis), shard_keys(names.app_id, fold.name, fold.source, partition))
+    return Shard(fold, TP(fold.source, partition), store)
+
+
+class Application:
+    """An application whose workers have claimed the first two partitions of two sources."""
+
+    def __init__(self, redis: Redis, names: Names) -> None:
+        self.clock = ManualClock()
+        settings = Settings(app_id=names.app_id, folds=tuple(FOLDS))
+        self.older = OlderWorkers(FoldScripts(redis), settings, TrustedClock(self.clock))
+        self.shards = [shard_of(redis, names, fold, partition) for fold in FOLDS for partition in range(2)]
+
+    async def have_older(self) -> bool:
+        """Return whether there are older workers, once the next check is due."""
+        self.clock.advance_ms(CHECK_MS)
+        return await self.older.exist()
+
+    async def claim(self, shard: Shard, *, is_older: bool) -> None:
+        await shard.claim(0, 2)
+        if is_older:  # it does not know the second field
+            await shard.store.redis.hset(shard.store.keys.meta, "reads_blocks", "token of the former owner")
+
+
+@pytest.fixture
+def application(redis_client: Redis, names: Names) -> Application:
+    return Application(redis_client, names)
+
+
+@pytest.mark.parametrize("number", range(6))
+async def test_older_worker_is_found_by_any_shard_until_a_newer_one_claims_it(
+    application: Application, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "streams_app.folding.agents.context")
+    found = []
+    for source in ("t", "other"):
+        application.older.expect(source, 2)
+    for shard in application.shards:
+        await application.claim(shard, is_older=False)
+    found.append(await application.have_older())
+    await application.claim(application.shards[number], is_older=True)
+    found.append(await application.have_older())
+    await application.claim(application.shards[number], is_older=False)
+    found.append(await application.have_older())
+
+    assert [False, True, False] == found
+    assert [
+        "an older version runs, sealed records are stored one by one",
+        "no older version runs any more",
+    ] == caplog.messages
+
+
+async def test_shards_without_state_belong_to_no_older_worker(application: Application) -> None:
+    application.older.expect("t", 2)
+
+    assert not await application.have_older()
+
+
+async def test_shards_are_checked_at_most_twice_a_second_and_at_once_for_a_new_source(application: Application) -> None:
+    application.older.expect("t", 2)
+    await application.have_older()
+    await application.claim(application.shards[0], is_older=True)
+    assert not await application.older.exist()
+    application.older.expect("t", 2)
+    assert not await application.older.exist()
+    application.older.expect("other", 2)
+
+    assert await application.older.exist()
+
+
+def events(begin: int, stamp: int) -> list[FoldEvent]:
+    return [FoldEvent(begin + at, stamp + at, b"s%d" % (at % 5), {f"n{at}": 1}) for at in range(10)]
+
+
+async def test_records_of_sessions_and_due_groups_become_entries_that_an_older_worker_reads(
+    redis_client: Redis, names: Names
+) -> None:
+    shards = [shard_of(redis_client, names, fold) for fold in FOLDS[:2]]
+    found: list[Any] = []
+    for shard in shards:
+        shard.stores_singly = shard is shards[0]
+        await shard.claim(0, 1)
+        await fold_some(shard, events(0, 1_000) + events(10, 4_000) + events(20, 7_000))
+        await shard.seal(10_000, folded_until_ms=None, everything=True)
+        found.append((await entries_of(shard.store), (await meta_of(shard.store)).get("format"), shard.outbox.entries))
+    (singly, no_format, count), (blocks, number, block_count) = found
+
+    assert (None, 15, "2") == (no_format, count, number)
+    assert [(offset, [offset]) for offset, _ in singly] == singly
+    assert sorted(offset for offset, _ in singly) == sorted(offset for _, offsets in blocks for offset in offsets)
+    assert len(blocks) == block_count < 15
+    assert list(shards[0].outbox) == sorted(shards[1].outbox, key=list(shards[0].outbox).index)
+    sent = shards[0].outbox.first(7)
+    await shards[0].finish(sent)
+    assert (8, 8) == (len(shards[0].outbox), len(await entries_of(shards[0].store)))

@@ -1,0 +1,102 @@
+"""A released shard whose records are not acknowledged: a worker of an older version can read them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app import Fold
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.claim import LogBounds
+from streams_app.delivery.clocks import ReaderView, TrustedClock
+from streams_app.delivery.offset_metadata import OffsetAndMetadata
+from streams_app.delivery.partition import PartitionClaim
+from streams_app.delivery.processor import Processor
+from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import FoldScripts
+from streams_app.folding.store.shard_store import ShardStore
+from tests.conftest import Names
+from tests.helpers.folding.scripts import entries_of, meta_of
+from tests.helpers.folding.shards import context_of, decoded_batches_of, fold_some
+
+FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1), output="o", dead_letters="d")
+TP_0 = TP("t", 0)
+
+
+def shard_of(redis: Redis, names: Names) -> Shard:
+    return Shard(FOLD, TP_0, ShardStore(FoldScripts(redis), shard_keys(names.app_id, "f", "t", 0)))
+
+
+async def sealed(redis: Redis, names: Names) -> ShardStore:
+    """Return the store of a shard of which one script has sealed three groups."""
+    shard = shard_of(redis, names)
+    await shard.claim(0, 1)
+    await fold_some(shard, [FoldEvent(at, 1_000 + at, b"s%d" % at, {"u": 1}) for at in range(3)])
+    await shard.seal(2_000, folded_until_ms=None, everything=True)
+    assert [(0, [0, 1, 2])] == await entries_of(shard.store)
+    assert "2" == (await meta_of(shard.store))["format"]
+    return shard.store
+
+
+class SilentProducer:
+    """Never gets an answer of the broker."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def send(self, records: Any) -> Any:
+        self.asked.set()
+        await asyncio.sleep(3_600)  # until it is cancelled
+
+
+async def claimed(processor: Processor) -> None:
+    bounds = LogBounds(0, 3, 0)
+    reader = SimpleNamespace(reader_view=lambda _: (ReaderView(None, None), None))
+    partition: Any = SimpleNamespace(group_consumer=reader, log_bounds_now=AsyncMock(return_value=bounds), resync=None)
+    claim = PartitionClaim(TP_0, "f", 1, "m", OffsetAndMetadata(0), bounds, 1, "", was_reset=False, _partition=partition)
+    await processor.claim(claim)
+
+
+@pytest.mark.parametrize("is_retired", [False, True])
+async def test_unsent_records_can_be_read_by_an_older_version_after_the_release(
+    redis_client: Redis, names: Names, is_retired: bool
+) -> None:
+    store = await sealed(redis_client, names)
+    context = context_of(redis_client, names, FOLD, TrustedClock(SystemClock()))
+    producer = SilentProducer()
+    context.producer = cast("Any", producer)
+    processor: Processor
+    if is_retired:
+        processor = RetiredFoldProcessor(store, context)
+    else:
+        processor = FoldProcessor(shard_of(redis_client, names), decoded_batches_of(FOLD), context)
+    await claimed(processor)
+    await producer.asked.wait()
+    assert [(0, [0, 1, 2])] == await entries_of(store)
+    await processor.revoke(5.0)
+
+    assert [(0, [0]), (1, [1]), (2, [2])] == await entries_of(store)
+    assert "format" not in await meta_of(store)
+
+
+async def test_former_owner_leaves_the_outbox_of_the_next_one_alone(redis_client: Redis, names: Names) -> None:
+    await sealed(redis_client, names)
+    former, following = shard_of(redis_client, names), shard_of(redis_client, names)
+    await former.claim(0, 1)
+    await following.claim(0, 1)
+    former.release()
+    await former.split_outbox(5.0)
+
+    assert [(0, [0, 1, 2])] == await entries_of(following.store)
+    assert 3 == len(following.outbox)
