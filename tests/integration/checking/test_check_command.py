@@ -21,6 +21,7 @@ from streams_app.settings import Settings
 from tests.helpers.cli.commands import CANARY, FOLD, Place, Ran, run
 from tests.helpers.kafka.topics import create_topics
 from tests.helpers.worker.site import Site, frozen
+from tests.helpers.worker.whole_app import GUARANTEES, WholeApp
 from tests.helpers.worker.workers import WorkerProcess
 
 
@@ -225,21 +226,27 @@ def test_check_finds_folds_whose_offset_metadata_no_broker_would_accept(place: P
 
 
 @pytest.mark.apache
-async def test_check_finds_a_recreated_topic(site: Site) -> None:
-    await site.topics("events", "f", "events.dead")
-    config = site.config(site.fold("f", "events", quiet_period="1h"))
-    with site.worker(config) as worker:
+async def test_check_says_of_each_component_whether_its_topic_was_recreated(site: Site) -> None:
+    app = WholeApp(site)
+    await app.prepare()
+    with app.worker() as worker:
         await worker.wait_ready()
-    same = await asyncio.to_thread(run, "check", "--config", str(config))
+        await app.send(10)
+        await app.until_all_arrived()
+        assert 0 == await worker.terminate()
+    same = await app.run("check")
     await site.recreate("events")
-    after = await asyncio.to_thread(run, "check", "--config", str(config))
+    after = await app.run("check")
+    readers = ["fold folded", "live view seen", "journal kept", "read store store", *(f"subscriber {name}" for name in GUARANTEES)]
+    recreated = r"^(\w+) +\S+ is another log than the one that (.*) has read: the topic was deleted and created again"
+    found = re.findall(recreated, after.out, re.MULTILINE)
 
     assert [0, 1] == [same.code, after.code], same.text
-    assert "fold f has read the current logs" in same.out
-    source = re.escape(site.names.topic("events"))
-    assert re.search(
-        rf"^error +{source}-\d .*deleted and created again.*\n +-> Run `streams-app reset --fold f`", after.out, re.MULTILINE
-    )
+    assert readers == re.findall(r"^ok +(.*) has read the current logs", same.out, re.MULTILINE)
+    # Kafka removes the commits of a topic with the topic, so subscribers begin anew.
+    assert [("error", "fold folded"), ("warning", "live view seen"), ("error", "journal kept")] == found
+    assert ["read store store"] == re.findall(r"^ok +(.*) has read the current logs", after.out, re.MULTILINE)
+    assert "-> Run `streams-app reset --fold folded`" in after.out
 
 
 async def test_check_examines_kafka_without_redis(place: Place) -> None:
