@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.checkout.changed import DOCS, UNIT, distances_of_tests, nearest_first, reached_tests
 from tests.checkout.choice import Candidate, Reached, chosen, fault_of, limits_of
-from tests.checkout.imports import ROOT
+from tests.checkout.imports import ROOT, FileNames, names_in
 
 
 def names(*changed: str) -> set[str]:
@@ -43,6 +45,16 @@ def test_change_of_a_deployment_file_reaches_the_tests_of_the_docs_only() -> Non
     assert {DOCS} == reached_tests([ROOT / "deploy" / "alerts.yml"])
     assert set() == reached_tests([])
     assert UNIT not in reached_tests([ROOT / "README.md"])
+
+
+def test_file_is_parsed_only_if_it_has_changed_since_its_names_were_stored(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text('import json\nNAME = "streams_app.cli.tune"\n')
+    read = names_in(file, FileNames("the stamp of an earlier version", ["stored"], [], []))
+    unchanged = names_in(file, read._replace(imports=["stored"]))
+
+    assert (["json"], ["streams_app.cli.tune"]) == (read.imports, read.texts)
+    assert ["stored"] == unchanged.imports
 
 
 def test_the_nearest_of_the_reached_tests_come_first() -> None:

@@ -1,15 +1,19 @@
-"""The imports among the Python files of the checkout: each file is parsed once a process."""
+"""The imports among the Python files of the checkout: each file is parsed once a process, or once for :func:`importers`."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+KEPT = ROOT / ".cache" / "imports.json"
 FOLDERS = ("streams_app", "tests", "benchmarks", "examples")
 
 _BY_NAME = re.compile(r'"(streams_app(?:\.\w+)+)"')
@@ -64,20 +68,60 @@ def modules_in(path: Path, *, in_functions: bool, for_types: bool) -> set[str]:
     return {name if name in modules() else name.rpartition(".")[0] or name for name in names}
 
 
-def by_name(path: Path) -> set[str]:
-    """Return the modules whose names a file contains as text: commands, databases and formats are imported when they are needed."""
+class FileNames(NamedTuple):
+    """What determines the modules that a file needs.
+
+    Attributes:
+        stamp: Changes whenever the file is written.
+        imports: Names that it imports.
+        texts: Modules whose names it contains as text: commands, databases and formats are imported when they are needed.
+        folders: Folders of such modules.
+    """
+
+    stamp: str
+    imports: list[str]
+    texts: list[str]
+    folders: list[str]
+
+
+def names_in(path: Path, known: FileNames | None = None) -> FileNames:
+    """Return the names in a file, without parsing it if ``known`` was read from the file as it is."""
+    written = path.stat()
+    stamp = f"{written.st_mtime_ns} {written.st_size}"
+    if known is not None and known.stamp == stamp:
+        return known
     text = path.read_text("utf-8")
-    folders = tuple(f"{folder}." for folder in _BY_FOLDER.findall(text))
-    return {module for module in modules() if module.startswith(folders)} | (set(_BY_NAME.findall(text)) & modules().keys())
+    imports = imported(path, in_functions=True, for_types=False)
+    return FileNames(stamp, sorted(imports), _BY_NAME.findall(text), [f"{folder}." for folder in _BY_FOLDER.findall(text)])
+
+
+def _names() -> dict[str, FileNames]:
+    """Return module → names in its file, and store them for the next process, because parsing all files takes seconds."""
+    rules = names_in(Path(__file__)).stamp  # names that other rules have found are of no use
+    try:
+        kept_rules, kept = json.loads(KEPT.read_text("utf-8"))
+        known = {module: FileNames(*names) for module, names in kept.items()} if kept_rules == rules else {}
+    except (OSError, ValueError, TypeError):
+        known = {}
+    found = {module: names_in(path, known.get(module)) for module, path in modules().items()}
+    if found != known:
+        KEPT.parent.mkdir(exist_ok=True)
+        part = KEPT.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps([rules, found]), "utf-8")
+        part.replace(KEPT)
+    return found
 
 
 @cache
 def importers() -> dict[str, set[str]]:
     """Return module → modules that import it."""
     found: dict[str, set[str]] = {}
-    for module, path in modules().items():
-        for needed in modules_in(path, in_functions=True, for_types=False) | by_name(path):
-            found.setdefault(needed, set()).add(module)
+    for module, names in _names().items():
+        needed = {name if name in modules() else name.rpartition(".")[0] or name for name in names.imports}
+        folders = tuple(names.folders)
+        needed |= {other for other in modules() if other.startswith(folders)} if folders else set()
+        for other in needed | (set(names.texts) & modules().keys()):
+            found.setdefault(other, set()).add(module)
     return found
 
 
