@@ -84,12 +84,12 @@ class FileNames(NamedTuple):
     folders: list[str]
 
 
-def names_in(path: Path, known: FileNames | None = None) -> FileNames:
-    """Return the names in a file, without parsing it if ``known`` was read from the file as it is."""
+def names_in(path: Path, stored: FileNames | None = None) -> FileNames:
+    """Return the names in a file, without parsing it if ``stored`` was read from the file as it is."""
     written = path.stat()
     stamp = f"{written.st_mtime_ns} {written.st_size}"
-    if known is not None and known.stamp == stamp:
-        return known
+    if stored is not None and stored.stamp == stamp:
+        return stored
     text = path.read_text("utf-8")
     imports = imported(path, in_functions=True, for_types=False)
     return FileNames(stamp, sorted(imports), _BY_NAME.findall(text), [f"{folder}." for folder in _BY_FOLDER.findall(text)])
@@ -100,11 +100,11 @@ def _names() -> dict[str, FileNames]:
     rules = names_in(Path(__file__)).stamp  # names that other rules have found are of no use
     try:
         kept_rules, kept = json.loads(KEPT.read_text("utf-8"))
-        known = {module: FileNames(*names) for module, names in kept.items()} if kept_rules == rules else {}
+        stored = {module: FileNames(*names) for module, names in kept.items()} if kept_rules == rules else {}
     except (OSError, ValueError, TypeError):
-        known = {}
-    found = {module: names_in(path, known.get(module)) for module, path in modules().items()}
-    if found != known:
+        stored = {}
+    found = {module: names_in(path, stored.get(module)) for module, path in modules().items()}
+    if found != stored:
         KEPT.parent.mkdir(exist_ok=True)
         part = KEPT.with_suffix(f".{os.getpid()}")
         part.write_text(json.dumps([rules, found]), "utf-8")
