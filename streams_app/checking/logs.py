@@ -127,15 +127,16 @@ async def _readers(declarations: Declarations, kafka: KafkaFacts, redis: Redis) 
     except REDIS_ERRORS as error:
         raise TryAgainError(redis_fault_text(error, settings.redis)) from error
     for component, kept in kept_positions(declarations.running):
-        if kept.meta is None:
-            tps = kafka.tps_of(component.inputs)
-            async with in_group(settings.kafka, component.group) as consumer:
-                commits = await commits_in(settings.kafka, consumer, component.group, tps) if tps else {}
-            readers[kept.policy(component.name)] = {
-                tp: kept.of_commit(positions[component.name])
-                for tp, commit in commits.items()
-                if (positions := offsets_in(commit)) and component.name in positions
-            }
+        if kept.of_commit is None:
+            continue
+        tps = kafka.tps_of(component.inputs)
+        async with in_group(settings.kafka, component.group) as consumer:
+            commits = await commits_in(settings.kafka, consumer, component.group, tps) if tps else {}
+        readers[kept.policy(component.name)] = {
+            tp: kept.of_commit(positions[component.name])
+            for tp, commit in commits.items()
+            if (positions := offsets_in(commit)) and component.name in positions
+        }
     return readers
 
 

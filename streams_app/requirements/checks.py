@@ -93,12 +93,12 @@ class KeptPosition(NamedTuple):
         policy: Returns what the component of a name does if the log is not the one that was read.
         meta: Returns the key of the hash that has the position, by application id, component, topic and partition; None: a commit
             has it.
-        of_commit: Interprets what the commit has of the component.
+        of_commit: Interprets what the commit has of the component; None: Redis has its position.
     """
 
     policy: Callable[[str], Policy]
     meta: Callable[[str, str, str, int], str] | None = None
-    of_commit: Callable[[OffsetAndMetadata], StoredPosition] = position_of_store
+    of_commit: Callable[[OffsetAndMetadata], StoredPosition] | None = None
 
 
 def _position_of_subscriber(position: OffsetAndMetadata) -> StoredPosition:
@@ -106,7 +106,7 @@ def _position_of_subscriber(position: OffsetAndMetadata) -> StoredPosition:
 
 
 POSITIONS: Final = {
-    READ_STORES: KeptPosition(store_policy),
+    READ_STORES: KeptPosition(store_policy, of_commit=position_of_store),
     LIVE_VIEWS: KeptPosition(view_policy, lambda *names: view_keys(*names).meta),
     JOURNALS: KeptPosition(journal_policy, lambda *names: journal_keys(*names).meta),
     SUBSCRIBERS: KeptPosition(subscriber_policy, of_commit=_position_of_subscriber),
