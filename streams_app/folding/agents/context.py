@@ -38,13 +38,16 @@ logger = logging.getLogger(__name__)
 CHECK_MS: Final = 500
 """Interval of the checks in ms; that of an application with more shards is one ms for each of them."""
 
+WATCH_MS: Final = 60_000
+"""Duration of the checks after a claim, in ms. An older worker claims only after a rebalance, and then this worker claims, too."""
+
 
 class OlderWorkers:
     """Finds out whether workers of an older version run, which cannot read an entry of the outbox with several records.
 
     A worker that can read them stores its token twice when it claims a shard, so a shard whose tokens differ has an older owner.
     While there is one, sealed records are stored one by one: the older worker may get any partition at any time, also because this
-    process is killed.
+    process is killed. Shards are checked for a while after each claim, and as long as an older worker is found.
     """
 
     def __init__(self, scripts: FoldScripts, settings: Settings, clock: TrustedClock) -> None:
@@ -52,12 +55,14 @@ class OlderWorkers:
         self._partitions: dict[str, int] = {}
         self._metas: list[str] = []
         self._checked_ms: int | None = None
+        self._watched_until_ms = 0
         self._exist: bool | None = None
 
     async def exist(self) -> bool:
         """Return whether an older worker owned a shard at the last check; True before the first one."""
         now_ms = self._clock.monotonic_ms()
-        if self._checked_ms is None or now_ms - self._checked_ms >= max(CHECK_MS, len(self._metas)):
+        is_watched = self._exist or now_ms < self._watched_until_ms
+        if self._checked_ms is None or (is_watched and now_ms - self._checked_ms >= max(CHECK_MS, len(self._metas))):
             self._checked_ms = now_ms  # before the check: other shards need not wait for it
             found = await self._own_shards()
             if found and not self._exist:
@@ -68,7 +73,8 @@ class OlderWorkers:
         return self._exist is not False
 
     def expect(self, source: str, partitions: int) -> None:
-        """From now on, check the shards of this source, too."""
+        """Check the shards of this source, too, and all of them again for a while: this worker has claimed one."""
+        self._watched_until_ms = self._clock.monotonic_ms() + WATCH_MS
         if self._partitions.get(source) != partitions:
             self._partitions[source] = partitions
             self._metas = [

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from streams_app import Fold
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.folding.agents.context import CHECK_MS, OlderWorkers
+from streams_app.folding.agents.context import CHECK_MS, WATCH_MS, OlderWorkers
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -98,6 +98,22 @@ async def test_shards_are_checked_at_most_twice_a_second_and_at_once_for_a_new_s
     application.older.expect("other", 2)
 
     assert await application.older.exist()
+
+
+async def test_shards_are_checked_while_an_older_worker_is_found_and_for_a_while_after_each_claim(application: Application) -> None:
+    application.older.expect("t", 2)
+    await application.claim(application.shards[0], is_older=True)
+    found = [await application.have_older()]
+    application.clock.advance_ms(WATCH_MS)
+    found.append(await application.have_older())
+    await application.claim(application.shards[0], is_older=False)
+    found.append(await application.have_older())
+    await application.claim(application.shards[0], is_older=True)
+    found.append(await application.have_older())  # no claim of this worker: nobody has joined
+    application.older.expect("t", 2)
+    found.append(await application.have_older())
+
+    assert [True, True, False, False, True] == found
 
 
 def events(begin: int, stamp: int) -> list[FoldEvent]:
