@@ -25,7 +25,7 @@ from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.health.metrics import Metrics
 from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod
-from streams_app.settings import Settings
+from streams_app.settings import Settings, WorkerSettings
 from tests.simulation.kafka import Sender
 from tests.simulation.ledger import AGGREGATES, Ledger
 from tests.simulation.redis import Link, Script, named
@@ -128,7 +128,8 @@ class Folding:
 
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of a process: with ``foldset`` it may have only one fold, with ``settings`` other settings."""
-        settings = Settings(app_id=self._world.app_id, folds=self._folds_of_a_worker())
+        # Broken variants change the code in Python.
+        settings = Settings(app_id=self._world.app_id, folds=self._folds_of_a_worker(), worker=WorkerSettings(native="off"))
         scripts = FoldScripts(cast("Any", Link(worker, self._world.server)))
         for name, script in scripts.by_name.items():
             cast("Script", script.script).name = name
