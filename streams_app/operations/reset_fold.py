@@ -285,11 +285,11 @@ async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Map
 
 async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -> int:
     shard = Shard(fold, tp, _store(parts.scripts, parts.settings, fold.name, tp))
-    shard.stores_singly = True  # the next command or worker may have an older version
     emitter = Emitter(shard, parts.producer, parts.dead_letter_sender_of(fold, tp), parts.clock, parts.metrics)
     try:
         # Claim without a topic id, so that the stored id stays: if the reset is interrupted, workers still reject the new log.
         await shard.claim(0, partitions)
+        await shard.store_singly(singly=True)  # the next command or worker may have an older version
         await emitter.drain()
     except FencedError as error:
         fault = f"a worker, or another reset, has taken fold {fold.name!r} of {tp} over: stop it first"

@@ -92,14 +92,14 @@ class FoldProcessor:
         self._metadata = begin.metadata
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
             warn_of_lost_state(shard, claim, had_state=self._context.claimed_shards.was_claimed(shard))
+        self._context.older_workers.expect(claim.tp.topic, claim.partitions)
+        await shard.store_singly(singly=await self._context.older_workers.exist())
         await rewind_if_lost(shard, self.emitter, claim, folded_id)
         await apply_log_bounds(shard, self.emitter, claim, begin, self._context.metrics)
         # Redis has just answered. If another shard still waits for Redis, it reports that at its next attempt.
         for about in ("redis", "redis-memory"):
             status.clear(about)
         self._context.claimed_shards.add(self.emitter)
-        self._context.older_workers.expect(claim.tp.topic, claim.partitions)
-        shard.stores_singly = await self._context.older_workers.exist()
         self._tasks = [
             run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", CAUSES),
             run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", CAUSES),
@@ -248,7 +248,7 @@ class FoldProcessor:
         shard, backoff = self.shard, _backoff()
         while True:
             try:
-                shard.stores_singly = await self._context.older_workers.exist()
+                await shard.store_singly(singly=await self._context.older_workers.exist())
                 emitted = await self.emitter.emit_due_once()
             except REDIS_ERRORS as error:
                 if backoff.should_report:

@@ -18,7 +18,7 @@ from streams_app.delivery.claim import Claim
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.processor import NO_OFFSET, Processor
 from streams_app.delivery.scripts import FencedError
-from streams_app.delivery.tasks import cancel_all, run
+from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.fold import EVENTS, RECORD_KEY, Fold
 from streams_app.folding.agents.context import FoldContext
@@ -56,8 +56,8 @@ class RetiredFoldProcessor(Processor):
         fold = retired_fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
         self._shard = shard = Shard(fold, claim.tp, self._store)
         await shard.claim(claim.committed.offset, claim.partitions, claim.topic_id, claim.token)
+        await shard.store_singly(singly=True)
         context = self._context
-        shard.stores_singly = True
         emitter = Emitter(
             shard, context.producer, context.dead_letter_sender_of(fold, claim.tp), context.clock, context.metrics,
             tracing=context.record_tracing_of(shard),
@@ -75,9 +75,7 @@ class RetiredFoldProcessor(Processor):
         if self._shard:
             self._shard.release()
         if self._task:
-            await cancel_all([self._task])
-        if self._shard:
-            await self._shard.split_outbox(seconds)
+            self._task.cancel()
 
 
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:

@@ -137,6 +137,21 @@ class Shard:
         """Mark the shard as not owned, so that further calls raise FencedError; its state in Redis remains for the next owner."""
         self.is_claimed = False
 
+    async def store_singly(self, *, singly: bool) -> None:
+        """Set :attr:`stores_singly`, and split what the outbox has; do not call this while records are being sent.
+
+        Raises:
+            FencedError: The shard must be claimed again.
+            redis.exceptions.RedisError: The outcome is unknown; call again.
+        """
+        self.stores_singly = singly
+        if singly and len(self.outbox) > self.outbox.entries:
+            async with self.lock:
+                self.check_owned()
+                self.outbox.is_exact = False
+                await self.store.split(self.token)
+                await self._load_outbox()
+
     async def split_outbox(self, seconds: float) -> None:
         """After :meth:`release`, and the end of all calls: leave an outbox that the next owner can read if it has an older version.
 

@@ -291,7 +291,8 @@ local function take(group, index, rest, opened_at)
 end
 
 local taken, count, opened_at, page_from = 0, #groups / 2, {}, 0
-local sessions_each = count > 0 and (arg.singly and SINGLE or SESSION) * #arg.spans / SPAN / count or 0 -- counting those of each group would cost as much
+-- Work of the sessions of a group, on average: counting those of each group would cost as much.
+local sessions_each = count > 0 and (arg.singly and SINGLE or SESSION) * #arg.spans / SPAN / count or 0
 while taken < count and work < arg.max_work do
   work = work + sessions_each
   if taken == page_from + #opened_at then

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app import Fold
 from streams_app.delivery.batch import TP
@@ -126,7 +128,7 @@ async def test_records_of_sessions_and_due_groups_become_entries_that_an_older_w
     shards = [shard_of(redis_client, names, fold) for fold in FOLDS[:2]]
     found: list[Any] = []
     for shard in shards:
-        shard.stores_singly = shard is shards[0]
+        await shard.store_singly(singly=shard is shards[0])
         await shard.claim(0, 1)
         await fold_some(shard, events(0, 1_000) + events(10, 4_000) + events(20, 7_000))
         await shard.seal(10_000, folded_until_ms=None, everything=True)
@@ -141,3 +143,41 @@ async def test_records_of_sessions_and_due_groups_become_entries_that_an_older_w
     sent = shards[0].outbox.first(7)
     await shards[0].finish(sent)
     assert (8, 8) == (len(shards[0].outbox), len(await entries_of(shards[0].store)))
+
+
+async def test_records_that_wait_are_split_once_an_older_worker_is_there(redis_client: Redis, names: Names) -> None:
+    shard = shard_of(redis_client, names, FOLDS[0])
+    await shard.claim(0, 1)
+    await fold_some(shard, events(0, 1_000))
+    await shard.seal(10_000, folded_until_ms=None, everything=True)
+    waiting = list(shard.outbox)
+    assert [(0, [0, 1, 2, 3, 4])] == await entries_of(shard.store)
+    await shard.store_singly(singly=True)
+
+    assert [(offset, [offset]) for offset in range(5)] == await entries_of(shard.store)
+    assert "format" not in await meta_of(shard.store)
+    assert (waiting, 5, True) == (list(shard.outbox), shard.outbox.entries, shard.outbox.is_exact)
+    await shard.finish(shard.outbox.first(3))
+    assert [(3, [3]), (4, [4])] == await entries_of(shard.store)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+async def test_records_that_could_not_be_split_leave_redis_nevertheless(redis_client: Redis, names: Names, has_run: bool) -> None:
+    """The script may have run although there is no reply."""
+    shard = shard_of(redis_client, names, FOLDS[0])
+    await shard.claim(0, 1)
+    await fold_some(shard, events(0, 1_000))
+    await shard.seal(10_000, folded_until_ms=None, everything=True)
+    split = shard.store.split
+
+    async def fails(token: str) -> None:
+        if has_run:
+            await split(token)
+        raise RedisConnectionError("no reply")
+
+    with patch.object(shard.store, "split", fails), pytest.raises(RedisConnectionError):
+        await shard.store_singly(singly=True)
+    while len(shard.outbox):
+        await shard.finish(shard.outbox.first(100))
+
+    assert [] == await entries_of(shard.store)
