@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Replaces entries of the outbox that have several records by an entry for each record, so that a worker of an older version can read them.
--- The owner calls it when it releases the shard; the next owner may have another version.
+-- The owner calls it when it releases the shard, because the next owner may have another version, and when it finds an older worker.
 --
 -- KEYS   of the shard, see shared/shard.lua
 -- token  text
