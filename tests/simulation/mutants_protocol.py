@@ -106,7 +106,7 @@ FENCES_AND_RANGES: Final = (
     Mutant(
         "an idle reader is not checked",
         "The last range before a silence was dropped, and no later range reveals the gap.",
-        ("drops:3", "lossy drops:3"),
+        ("drops:9", "lossy drops:6"),
         (IDLE_READER_NOT_CHECKED,),
     ),
     Mutant(
