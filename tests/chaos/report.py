@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
@@ -52,6 +53,11 @@ class Report:
             f"re-sent {self.redelivered:>4}  in two folds {self.overlapping:>5}  {self.redis} {kept}  "
             f"drained in {self.drain_seconds:>5.1f} s  exits: {exits or 'none'}\n           {', '.join(self.variants)}"
         )
+
+
+def text_of_failure(error: BaseException) -> str:
+    """Return the error, then the innermost calls: tables show the beginning alone."""
+    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-5:])}"[:3_000]
 
 
 def summary(reports: list[Report], kafka: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from tests.chaos.bad_input import BadInput
 from tests.chaos.folds.subject import Folds
 from tests.chaos.journal.subject import Journal
 from tests.chaos.live.subject import Live
-from tests.chaos.report import Report, summary
+from tests.chaos.report import Report, summary, text_of_failure
 from tests.chaos.run import Duration, Options, Run
 from tests.chaos.stage_run import StageRun, possible_faults
 from tests.chaos.stores.mariadb import MariaDBRun
@@ -114,5 +113,5 @@ class Series:
     async def _performed(run: Run) -> None:
         try:
             await run.perform()
-        except Exception:
-            run.wrong.append(traceback.format_exc()[-3_000:])
+        except Exception as error:
+            run.wrong.append(text_of_failure(error))

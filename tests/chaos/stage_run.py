@@ -6,14 +6,13 @@ Every run folds, because some faults happen at a point of folding, and recovery 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, schedule
 from tests.chaos.folds.subject import Folds
-from tests.chaos.report import UNDISTURBED, Report
+from tests.chaos.report import UNDISTURBED, Report, text_of_failure
 from tests.chaos.run import Duration, Options, Run
 from tests.chaos.stage import TOPIC_MISSING, Stage
 from tests.chaos.subject import Amount, Subject
@@ -115,8 +114,8 @@ class StageRun(Run):
                 await subject.judge()
         except AssertionError as error:
             self.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
-        except Exception:
-            self.wrong.append(traceback.format_exc()[-3_000:])
+        except Exception as error:
+            self.wrong.append(text_of_failure(error))
         finally:
             await self._finish()
 
