@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 LONGEST: Final = (
+    "console/test_console_action_browser.py",
     "console/test_console_browser.py",
     "console/test_console_accessibility.py",
     "docs/test_consumers.py",
     "docs/test_tutorial.py",
     "docs/test_distributions.py",
     "demo/test_demo.py",
+    "cli/test_every_command.py",
     "redis_access/test_cluster_changes.py",
     "redis_access/test_sentinel.py",
     "redis_access/test_rights.py",
@@ -27,6 +29,7 @@ LONGEST: Final = (
     "read_store/test_after_reset.py",
     "read_store/test_access.py",
     "read_store/test_verify.py",
+    "console/test_console_actions.py",
     "console/test_console_component_actions.py",
     "console/test_console_pages.py",
     "schemas/test_views_and_journals.py",
