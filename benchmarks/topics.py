@@ -22,6 +22,9 @@ from benchmarks.loads import PARTITIONS, Event
 BATCH_BYTES: Final = 65_536
 """Size of a produced batch, as of a busy producer."""
 
+FETCH_BYTES: Final = 16 << 20
+"""Size of a fetch from a partition of an output topic: with 1 MiB, the default, a consumer that pauses limits a fast worker."""
+
 STEP_SECONDS: Final = 0.025
 _UNACKNOWLEDGED: Final = 32
 
@@ -210,7 +213,10 @@ class Outputs:
 @asynccontextmanager
 async def reading(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> AsyncIterator[Outputs]:
     """Read a topic from its beginning until the end of the block."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest", max_partition_fetch_bytes=FETCH_BYTES,
+        fetch_max_bytes=partitions * FETCH_BYTES,
+    )  # fmt: skip
     await consumer.start()
     outputs = Outputs()
     consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
