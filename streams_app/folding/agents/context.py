@@ -61,7 +61,7 @@ class OlderWorkers:
     async def exist(self) -> bool:
         """Return whether an older worker owned a shard at the last check; True before the first one."""
         now_ms = self._clock.monotonic_ms()
-        is_watched = self._exist or now_ms < self._watched_until_ms
+        is_watched = self._exist is not False or now_ms < self._watched_until_ms  # also while no check has succeeded
         if self._checked_ms is None or (is_watched and now_ms - self._checked_ms >= max(CHECK_MS, len(self._metas))):
             self._checked_ms = now_ms  # before the check: other shards need not wait for it
             found = await self._own_shards()

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import redis.exceptions
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -31,19 +32,19 @@ FOLDS = [
 ]
 
 
-def shard_of(redis: Redis, names: Names, fold: Fold, partition: int = 0) -> Shard:
-    store = ShardStore(FoldScripts(redis), shard_keys(names.app_id, fold.name, fold.source, partition))
+def shard_of(client: Redis, names: Names, fold: Fold, partition: int = 0) -> Shard:
+    store = ShardStore(FoldScripts(client), shard_keys(names.app_id, fold.name, fold.source, partition))
     return Shard(fold, TP(fold.source, partition), store)
 
 
 class Application:
     """An application whose workers have claimed the first two partitions of two sources."""
 
-    def __init__(self, redis: Redis, names: Names) -> None:
+    def __init__(self, client: Redis, names: Names) -> None:
         self.clock = ManualClock()
         settings = Settings(app_id=names.app_id, folds=tuple(FOLDS))
-        self.older = OlderWorkers(FoldScripts(redis), settings, TrustedClock(self.clock))
-        self.shards = [shard_of(redis, names, fold, partition) for fold in FOLDS for partition in range(2)]
+        self.older = OlderWorkers(FoldScripts(client), settings, TrustedClock(self.clock))
+        self.shards = [shard_of(client, names, fold, partition) for fold in FOLDS for partition in range(2)]
 
     async def have_older(self) -> bool:
         """Return whether there are older workers, once the next check is due."""
@@ -116,6 +117,20 @@ async def test_shards_are_checked_while_an_older_worker_is_found_and_for_a_while
     found.append(await application.have_older())
 
     assert [True, True, False, False, True] == found
+
+
+async def test_shards_are_checked_until_a_check_has_succeeded(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unavailable() -> bool:
+        raise redis.exceptions.ConnectionError
+
+    application.older.expect("t", 2)
+    with monkeypatch.context() as outage:
+        outage.setattr(application.older, "_own_shards", unavailable)
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await application.have_older()
+    application.clock.advance_ms(WATCH_MS)
+
+    assert not await application.have_older()
 
 
 def events(begin: int, stamp: int) -> list[FoldEvent]:
