@@ -102,12 +102,12 @@ class Emitter:
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
-        self.ticked.clear()
         try:
             async with asyncio.timeout(seconds):
                 await self.ticked.wait()
         except TimeoutError:
             self.was_early = True
+        self.ticked.clear()  # not after the next pass: it may seal before what a tick meanwhile reports
 
     def _seconds_to_due(self) -> float | None:
         shard = self.shard

@@ -46,7 +46,8 @@ async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
     turn = asyncio.create_task(emitter.wait_for_next_pass(last))
     await turns_of_loop(5)  # in which an emission that need not wait ends
     is_waiting = not turn.done()
-    emitter.ticked.set()
+    if is_waiting:
+        emitter.ticked.set()
     await turn
     return is_waiting
 
@@ -76,6 +77,13 @@ async def test_group_past_max_hold_is_due_too() -> None:
     seal_result = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - FETCH_DELAY_MS, sealed=[])
 
     assert not await waits_for_the_tick(emitter_after(seal_result), NOTHING)
+
+
+async def test_tick_during_a_pass_begins_the_next_pass_at_once() -> None:
+    emitter = emitter_after(DUE)
+    emitter.ticked.set()
+
+    assert [False, True] == [await waits_for_the_tick(emitter, SOMETHING) for _ in range(2)]
 
 
 def test_records_and_events_are_counted_by_reason() -> None:
