@@ -16,12 +16,16 @@ from streams_app.cli.options import MomentType, with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
+from streams_app.text_files import read_text
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
     from streams_app.operations.event_facts import EventExplanation, FoldedEventState
     from streams_app.subscribers.declaration.catalogue import Catalogue
     from streams_app.subscribers.declaration.subscription import Subscription
+
+MAX_FILE_BYTES: Final = 64 << 20
+"""Maximum size of a saved catalogue."""
 
 MAX_OFFSETS: Final = 1_000_000
 """Default of ``--limit``: maximum number of offsets that are searched for an id, which takes some seconds."""
@@ -189,7 +193,7 @@ def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(read_text(path, MAX_FILE_BYTES))
     except (OSError, RecursionError) as error:
         raise ValueError(f"it cannot be read: {error}") from error
     except ValueError as error:

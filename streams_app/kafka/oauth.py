@@ -25,6 +25,7 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.importing import attribute_of
 from streams_app.settings import KafkaSettings
+from streams_app.text_files import read_text
 
 COMMAND_SECONDS: Final = 30.0
 """Timeout of a token command."""
@@ -36,6 +37,7 @@ The Java client has the setting ``sasl.login.refresh.window.factor`` for this.
 """
 
 MAX_TOKEN_CHARACTERS: Final = 65_536
+MAX_FILE_BYTES: Final = 2 * MAX_TOKEN_CHARACTERS
 MAX_ERROR_CHARACTERS: Final = 300
 FILE_SETTING: Final = "kafka.sasl_oauth_token_file"
 COMMAND_SETTING: Final = "kafka.sasl_oauth_token_command"
@@ -154,7 +156,7 @@ def _cache_of(file: Path | None, command: str | None, provider: str | None) -> T
 
 def _read(file: Path) -> Token:
     try:
-        text = file.read_text("utf-8")
+        text = read_text(file, MAX_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise TokenUnavailableError(f"{FILE_SETTING}: cannot read {file}: {error}") from error
     return Token(_checked(text, f"{FILE_SETTING}: {file}"))  # no expiry, because the file may be replaced at any time

@@ -28,12 +28,14 @@ from streams_app.settings.sections import (
     WorkerSettings,
 )
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
+from streams_app.text_files import read_text
 
 S = TypeVar("S", bound=BaseModel)
 
 PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
+MAX_FILE_BYTES: Final = 16 << 20
 FOLD_KEY: Final = 2
 """Index of the setting's name in the location of an error of pydantic, such as ``("folds", 0, "quiet_period")``."""
 
@@ -130,7 +132,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
             )
         path = Path(DEFAULT_FILE)
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(read_text(path, MAX_FILE_BYTES))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"cannot read {path}: {error}. Name it with --config or {CONFIG_VARIABLE}."]) from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -103,6 +103,11 @@ def test_failed_token_request_is_retried() -> None:
 # ---- sources
 
 
+async def test_token_file_without_end_is_rejected() -> None:
+    with pytest.raises(TokenUnavailableError, match="cannot read /dev/zero: it has more than 131072 bytes"):
+        await provider(file=Path("/dev/zero")).token()
+
+
 async def test_token_file_is_read_for_each_connection(tmp_path: Path) -> None:
     path = tmp_path / "token"
     one = provider(file=path)

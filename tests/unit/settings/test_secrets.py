@@ -58,3 +58,8 @@ def test_password_is_read_from_its_file_at_each_use(tmp_path: Path) -> None:
 def test_unreadable_password_file_error_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read"):
         _ = RedisSettings(password_file=tmp_path / "absent").password
+
+
+def test_password_file_without_end_is_a_fault() -> None:
+    with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read /dev/zero: it has more than 65536 bytes"):
+        _ = RedisSettings(password_file=Path("/dev/zero")).password

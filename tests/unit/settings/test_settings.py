@@ -237,6 +237,11 @@ def test_invalid_toml_is_a_fault(file: Path, content: bytes) -> None:
         Settings.load(file, {})
 
 
+def test_file_without_end_is_a_fault() -> None:
+    with pytest.raises(ConfigurationError, match="cannot read /dev/zero: it has more than 16777216 bytes"):
+        Settings.load(Path("/dev/zero"), {})
+
+
 def test_file_that_is_not_utf8_is_a_fault(file: Path) -> None:
     file.write_bytes(b"app_id = '\xff'")
 
