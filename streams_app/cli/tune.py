@@ -163,7 +163,7 @@ def _replayed(
     """Read the events of a topic, journal or file; compute the records, latency and memory that each candidate gives for them.
 
     Args:
-        when: Functions that return the begin and the end of the range from the current time; None: the range has no end.
+        when: Functions that return the beginning and the end of the range from the current time; None: the range has no end.
         windows: Candidates for the quiet period, in ms; None: they are derived from the events.
 
     Returns:

@@ -1,9 +1,10 @@
-"""Removes the state of a component from Redis, beside running workers: the one removal of ``streams-app reset``.
+"""Removes the state of a component from Redis: the one removal of ``streams-app reset``.
 
-The state of a partition is removed by several commands, and a worker may own it meanwhile, or claim it. So its ``meta`` first
-receives a format that no version reads. From then on, every script rejects its caller: no worker adds to the state, and none
-claims it. ``meta`` is removed last; the next claim then finds no state. After an interruption, the rest of the state stays closed,
-so no worker ever uses a part of a state.
+The state of a partition is removed by several commands. Meanwhile, a worker may own the state of a live view or journal, or claim
+it. The workers of a fold or subscriber must be stopped for a reset, but one may be started. So ``meta`` first receives a format
+that no version reads. From then on, every script rejects its caller: no worker adds to the state, and none claims it. ``meta`` is
+removed last; the next claim then finds no state. After an interruption, the rest of the state stays closed, so no worker ever uses
+a part of a state.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ DELIVERY: Final = (
         "finish before the acknowledgement",
         "A record that was never acknowledged has left the outbox.",
         LOSSY,
-        (Change(SEND_PENDING, "acknowledged, failed =", "await shard.finish(entries)\nacknowledged, failed ="),),
+        (Change(SEND_PENDING, "acknowledged, failed =", "await shard.finish(groups)\nacknowledged, failed ="),),
     ),
     Mutant(
         "an error of the producer counts as an acknowledgement",

@@ -217,7 +217,7 @@ def _without_reason(drop: GroupDrop | None) -> GroupDrop | None:
 
 
 def begin_of(fold: Fold, parts: Sequence[GroupPart], now_ms: int) -> int:
-    """Return the begin of the time line: some quiet periods before the open fold, so that its last records are seen, too."""
+    """Return the beginning of the time line: some quiet periods before the open fold, so that its last records are seen, too."""
     opened = min((part.window.first_event_ms for part in parts if part.window is not None), default=now_ms)
     back_ms = max(QUIETS_BACK * fold.quiet_period_ms, 2 * (now_ms - opened))
     return min(opened, now_ms) - min(back_ms, 10 * fold.max_hold_ms)

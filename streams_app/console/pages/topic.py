@@ -72,7 +72,7 @@ class RecordText(msgspec.Struct, frozen=True):
     Attributes:
         key: None if it has none.
         kind: How ``value`` is to be read; "bytes" are shown in hexadecimal.
-        value: The value, or its begin.
+        value: The value, or its beginning.
         summary: Its begin, in one line.
         value_bytes: Size of the whole value.
         is_cut: Whether a part of the value is missing.
@@ -320,13 +320,13 @@ def value_text(value: bytes | None) -> tuple[Kind, str, bool]:
 
 
 def summary_of(text: str) -> str:
-    """Return the begin of a text in one line."""
+    """Return the beginning of a text in one line."""
     line = " ".join(text[: 4 * SUMMARY].split())
     return line[:SUMMARY] + ("…" if len(line) > SUMMARY else "")
 
 
 def _text(value: bytes) -> str | None:
-    """Return the begin of a value as text; None if it is not text."""
+    """Return the beginning of a value as text; None if it is not text."""
     begin = value[:READ_BYTES]
     try:
         text = begin.decode()

@@ -105,7 +105,7 @@ REDIS_AT_ONCE: Final = 2
 """Maximum number of questions to Redis that run at the same time, whatever the number of browsers."""
 
 PART_SECONDS: Final = 2.5
-"""Time for which a page waits for one of its parts. The question goes on, and the next look has its answer."""
+"""Time for which a page waits for one of its parts. The question goes on, and the next request has its answer."""
 
 FAILING_SECONDS: Final = 0.5
 """The same for a part whose last question has failed."""

@@ -43,7 +43,7 @@ FETCH_DELAY_MS = 100
 """Wait after a group becomes due, in ms: by then, two empty fetches have shown that everything that arrived before is folded."""
 
 SEND_LIMIT = 2_000
-"""Maximum number of outbox entries whose records are sent at once; acknowledged ones are removed before the next are sent."""
+"""Maximum number of sealed groups whose records are sent at once; acknowledged ones leave the outbox before the next are sent."""
 
 
 @dataclass(slots=True)
@@ -255,9 +255,9 @@ class Emitter:
         left = len(shard.outbox)
         while left > 0 and shard.outbox:
             shard.check_owned()
-            entries = shard.outbox.first(min(SEND_LIMIT, left))
-            left -= len(entries)
-            acknowledged, failed = await self._produce(entries)
+            groups = shard.outbox.first(min(SEND_LIMIT, left))
+            left -= len(groups)
+            acknowledged, failed = await self._produce(groups)
             if acknowledged:
                 await shard.finish(acknowledged)
                 self._count(acknowledged)
@@ -270,20 +270,20 @@ class Emitter:
                 return done
         return done
 
-    async def _produce(self, entries: list[SealedGroup]) -> tuple[list[SealedGroup], BaseException | None]:
-        """Produce the records of outbox entries; return the entries of which all records are acknowledged, and the first error.
+    async def _produce(self, groups: list[SealedGroup]) -> tuple[list[SealedGroup], BaseException | None]:
+        """Produce the records of sealed groups; return the groups of which all records are acknowledged, and the first error.
 
         A record that is too large counts as acknowledged once it is dead-lettered.
         """
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
-        columns = self._columns(self.renderer, entries)
+        columns = self._columns(self.renderer, groups)
         spans: list[Span] = []
         records: Sequence[OutgoingRecord]
         if columns is None:
-            records, owner = self._records(self.renderer, entries)
-            spans = [] if self.tracing is None else await self.tracing.begin(entries, records, owner)
+            records, owner = self._records(self.renderer, groups)
+            spans = [] if self.tracing is None else await self.tracing.begin(groups, records, owner)
         else:
             records, owner = RenderedRecords(shard.fold.output, columns), columns.owners()
         started = self.clock.monotonic_ms()
@@ -292,7 +292,7 @@ class Emitter:
         if self.tracing is not None:
             self.tracing.end(spans, outcomes)
         if not any(outcomes):
-            return list(entries), None
+            return list(groups), None
         failed: BaseException | None = None
         unsent: set[int] = set()
         for record, position, outcome in zip(records, owner, outcomes, strict=True):
@@ -302,25 +302,25 @@ class Emitter:
             if fault is not None:
                 failed = failed or fault
                 unsent.add(position)
-        return [entry for position, entry in enumerate(entries) if position not in unsent], failed
+        return [group for position, group in enumerate(groups) if position not in unsent], failed
 
-    def _columns(self, renderer: Renderer, entries: list[SealedGroup]) -> ColumnRecords | None:
-        """Render entries with the native core; return None if Python must render them."""
+    def _columns(self, renderer: Renderer, groups: list[SealedGroup]) -> ColumnRecords | None:
+        """Render sealed groups with the native core; return None if Python must render them."""
         if self.core is None or self.tracing is not None:
             return None
         try:
-            return renderer.columns(self.core, entries)
+            return renderer.columns(self.core, groups)
         except NATIVE_ERROR:
             self.core = None
             logger.exception("native core failed, records are rendered by Python from now on fold=%s", self.shard.fold.name)
             return None
 
-    def _records(self, renderer: Renderer, entries: list[SealedGroup]) -> tuple[list[OutgoingRecord], list[int]]:
-        """Render entries; return the records, and for each of them the position of its entry."""
+    def _records(self, renderer: Renderer, groups: list[SealedGroup]) -> tuple[list[OutgoingRecord], list[int]]:
+        """Render sealed groups; return the records, and for each of them the position of its group."""
         new, output = tuple.__new__, self.shard.fold.output
         records: list[OutgoingRecord] = []
         owner: list[int] = []
-        for position, name, key, value in renderer.records(entries):
+        for position, name, key, value in renderer.records(groups):
             records.append(new(OutgoingRecord, (output, key, value, [(FOLD_ID, name)], None, None)))
             owner.append(position)
         return records, owner
@@ -337,14 +337,14 @@ class Emitter:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
         return failed
 
-    def _count(self, entries: Sequence[SealedGroup]) -> None:
+    def _count(self, groups: Sequence[SealedGroup]) -> None:
         metrics, name = self.metrics, self.shard.fold.name
         now_ms = self.clock.now_ms()
         # A call of max() for each record would cost as much as rendering it natively.
-        delays = [(now_ms - due_ms) / 1000 if due_ms < now_ms else 0.0 for due_ms in map(_DUE_MS, entries)]
+        delays = [(now_ms - due_ms) / 1000 if due_ms < now_ms else 0.0 for due_ms in map(_DUE_MS, groups)]
         observe_all(metrics.emit_delay_seconds.labels(fold=name), delays)
-        for reason in set(map(_REASON, entries)):
-            events = [entry.events for entry in entries if entry.reason == reason]
+        for reason in set(map(_REASON, groups)):
+            events = [group.events for group in groups if group.reason == reason]
             metrics.emitted(name, reason, len(events), sum(events), self.clock.monotonic_ms())
         if self.statistics is not None:
-            self.statistics.emitted(self.shard.tp.partition, entries, now_ms)
+            self.statistics.emitted(self.shard.tp.partition, groups, now_ms)

@@ -97,26 +97,26 @@ class RecordTracing:
                 self._contexts.add(self._shard, event[2], context, event[0])
             yield event
 
-    async def begin(self, entries: Sequence[SealedGroup], records: Sequence[OutgoingRecord], owner: Sequence[int]) -> list[Span]:
+    async def begin(self, groups: Sequence[SealedGroup], records: Sequence[OutgoingRecord], owner: Sequence[int]) -> list[Span]:
         """Begin and return a span for each record, and add its trace context to the headers of the record.
 
-        For each record, ``owner`` has the position of its group in ``entries``.
+        For each record, ``owner`` has the position of its group in ``groups``.
         """
         from streams_app.tracing.spans import headers_of  # its package is optional
 
         fold, (topic, partition) = self._shard
         spans = []
         for record, position in zip(records, owner, strict=True):
-            entry = entries[position]
+            group = groups[position]
             attributes: dict[str, str | int] = {
                 "messaging.message.id": record.headers[0][1].decode(),
-                "messaging.kafka.message.key": canonical_bytes(entry.member).decode("utf-8", "backslashreplace"),
+                "messaging.kafka.message.key": canonical_bytes(group.member).decode("utf-8", "backslashreplace"),
                 "streams_app.fold": fold,
-                "streams_app.fold.reason": entry.reason,
-                "streams_app.fold.events": entry.events,
+                "streams_app.fold.reason": group.reason,
+                "streams_app.fold.events": group.events,
                 "streams_app.fold.source": f"{topic}-{partition}",
             }
-            span = self._tracing.begin_record(self._output, self._contexts.of(self._shard, entry), attributes)
+            span = self._tracing.begin_record(self._output, self._contexts.of(self._shard, group), attributes)
             record.headers.extend(headers_of(span))
             spans.append(span)
             if len(spans) % RECORDS_AT_ONCE == 0:
@@ -128,7 +128,7 @@ class RecordTracing:
         for span, outcome in zip(spans, outcomes, strict=True):
             self._tracing.end_record(span, outcome)
 
-    def finished(self, entries: Sequence[SealedGroup]) -> None:
+    def finished(self, groups: Sequence[SealedGroup]) -> None:
         """Remove the trace contexts of sealed groups whose records the broker has acknowledged."""
-        for entry in entries:
-            self._contexts.remove(self._shard, entry)
+        for group in groups:
+            self._contexts.remove(self._shard, group)

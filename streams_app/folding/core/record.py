@@ -1,6 +1,6 @@
 """Renders the folded record of a sealed group (pure).
 
-The bytes of a record depend only on the sealed entry, the source partition, and the definition and lost offsets stored with the
+The bytes of a record depend only on the sealed group, the source partition, and the definition and lost offsets stored with the
 shard. So a record that is sent again after a crash has the same id and content.
 """
 
@@ -114,7 +114,7 @@ class SealedGroup(NamedTuple):
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> list[SealedGroup]:
-        """Unpack several concatenated entries."""
+        """Unpack several concatenated groups."""
         unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
@@ -178,16 +178,16 @@ class Renderer:
         group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
         self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
 
-    def records(self, entries: Iterable[SealedGroup]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+    def records(self, groups: Iterable[SealedGroup]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
         """Render sealed groups as records; a group that is too large for one record becomes several, see :func:`render`.
 
         Yields:
-            For each record, the position of its group in ``entries``, followed by the three fields of a :class:`FoldedRecord`.
+            For each record, the position of its group in ``groups``, followed by the three fields of a :class:`FoldedRecord`.
         """
         id_begin, is_usual = self._id, self._is_usual
         behind = _behind(self.lost)
         before_group, before_names, before_span, before_reason = self._between
-        for position, sealed in enumerate(entries):
+        for position, sealed in enumerate(groups):
             member, first, last, events, low, high, reason, _, partitions, names = sealed
             if is_usual and type(names) is NameSet and member[:1] == TEXT_TAG:
                 key = member[1:]
@@ -203,7 +203,7 @@ class Renderer:
             for record in render(sealed, *self._of):
                 yield position, *record
 
-    def columns(self, core: NativeCore, entries: list[SealedGroup]) -> ColumnRecords | None:
+    def columns(self, core: NativeCore, groups: list[SealedGroup]) -> ColumnRecords | None:
         """Render sealed groups with the native core, as :meth:`records` does; return None if there is no room for the records.
 
         Groups with unusual keys or contents are rendered by :func:`render`.
@@ -212,12 +212,12 @@ class Renderer:
             RuntimeError: The native core has a fault.
         """
         found = core.FoldedRecords((self._id, *self._between, _behind(self.lost)), self.lost, MAX_RECORD_BYTES)
-        unusual = found.advance(entries, 0) if self._is_usual else 0
-        while unusual is not None and unusual < len(entries):
-            for record in render(entries[unusual], *self._of):
+        unusual = found.advance(groups, 0) if self._is_usual else 0
+        while unusual is not None and unusual < len(groups):
+            for record in render(groups[unusual], *self._of):
                 if not found.put(unusual, *record):
                     return None
-            unusual = found.advance(entries, unusual + 1) if self._is_usual else unusual + 1
+            unusual = found.advance(groups, unusual + 1) if self._is_usual else unusual + 1
         return found
 
 

@@ -42,7 +42,11 @@ SPLIT_SECONDS: Final = 1.0
 """Maximum time for which the release of a shard waits until its outbox is split, see :meth:`Shard.split_outbox`."""
 
 OUTBOX_LIMIT: Final = 5_000
-"""From this number of unacknowledged sealed records on, nothing is folded or sealed; the last script that folds may exceed it."""
+"""From this number of unacknowledged sealed records on, nothing is folded or sealed; the last script that folds may exceed it.
+
+``fold.lua`` compares it with the number of entries in Redis, each with one or more records: a second check, in case the copy in
+this process has fewer.
+"""
 
 SEAL_LIMIT: Final = 150
 """Maximum number of groups that one script seals, or gives a new timer because they are not due yet.

@@ -29,7 +29,7 @@
 -- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
 -- dedupe        whether events have ids: an event with an id that its open group has from another event must be left out
 -- leading       whether the first event of a group that is not open makes a record at once: the group stays open, and has no events
--- outbox_limit  number of entries in the outbox from which nothing is folded
+-- outbox_limit  number of entries in the outbox from which nothing is folded; the caller has compared the number of records with it
 -- max_work      us: a script that has done this much work folds no further group
 -- partitions    partition count of the source, for the version of the record
 -- groups        two values for each group above the cursor: its member, and its events after its sessions: false, a run that no bound
