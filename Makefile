@@ -37,7 +37,7 @@ test: install ## sets up and passes the tests
 # make check BASE=origin/main, for a change of several commits
 BASE := HEAD
 # make check ARGS=--maxfail=0, to see all that fails
-check: lint ## within a minute, before each commit: lint, the unit tests that the change reaches, and the rules of the house, until one fails
+check: lint ## within a minute, before each commit: lint, the unit tests that the change reaches, and the project rules, until one fails
 	@STREAMS_APP_TEST_EXAMPLES=quick $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long" --maxfail=1 $(ARGS) \
 	  $$($(BIN)/python -m tests.checkout.changed $(BASE)) tests/test_house.py tests/test_words.py tests/test_changed.py
 
@@ -49,7 +49,7 @@ nightly: ## CI without the choice of tests: all that are long, on all servers, a
 	@bash .ci/run nightly
 
 # make coverage ARGS="tests/unit/live tests/integration/live", for these tests; without it, unit tests and the simulation, half an hour
-coverage: install ## branch coverage of each room by tests, in all of their processes
+coverage: install ## branch coverage of each package by tests, in all of their processes
 	@$(BIN)/python -m tests.checkout.coverage $(ARGS)
 
 lint: install ## ruff and mypy
@@ -58,7 +58,7 @@ lint: install ## ruff and mypy
 	@$(BIN)/mypy
 
 # the tables of docs/reference and docs/explained/compared.md, from the code
-docs: install ## writes the tables of docs/, and the picture of the rooms
+docs: install ## writes the tables of docs/, and the picture of the layers
 	@$(BIN)/python -m tests.checkout.reference
 
 site: install ## builds the documentation as web pages, in build/site

@@ -18,7 +18,7 @@ def test_room_has_the_sum_of_its_modules_and_the_least_covered_one_comes_first()
     })  # fmt: skip
 
     assert [
-        ["room", "statements", "missed", "branches", "missed", "covered"], ["clock", "10", "5", "0", "0", "50.0%"],
+        ["package", "statements", "missed", "branches", "missed", "covered"], ["clock", "10", "5", "0", "0", "50.0%"],
         ["live", "1,600", "100", "400", "100", "90.0%"], ["tuning", "0", "0", "0", "0", "100.0%"],
         ["all", "1,610", "105", "400", "100", "89.8%"],
     ] == [line.split() for line in lines]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The rules of the house that a program can check: imports, sizes, docstrings, script headers, clocks, folders of tests."""
+"""The project rules that a program can check: imports, sizes, docstrings, script headers, clocks, folders of tests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.journal.store.journal_store import JournalScripts
 from streams_app.live.store.view_store import LiveScripts
-from streams_app.settings.databases import DATABASES
 from streams_app.subscribers.state.store import SubscriberScripts
 from tests.checkout import ratchets
 from tests.checkout.imports import ROOT, imported, module_of, modules_in, tree_of
+from tests.checkout.layers import LAYERS
 
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -88,30 +88,16 @@ def reached(module: str) -> set[str]:
     return found
 
 
-FLOORS = [
-    "settings", "tracing", "redis_access", "health", "schemas", "delivery", "kafka/patches", "kafka", "events", "folding",
-    "folding/core", "folding/reading",
-    "folding/store", "folding/shard", "folding/agents", "read_store/core",
-    *(f"read_store/{database.folder}" for database in DATABASES), "read_store", "read_store/sync", "subscribers",
-    "subscribers/declaration", "subscribers/state",
-    "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
-    "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "requirements",
-    "local", "tuning", "operations", "operations/forget", "checking",
-    "console/reading", "console/pages", "console/actions", "console", "worker", "embedded", "testing", "demo", "cli",
-]  # fmt: skip
-"""Folders from the lowest to the highest: each may import the folders before it."""
-
-
-def rooms() -> dict[str, set[str]]:
+def packages() -> dict[str, set[str]]:
     """Return folder → folders that its modules import."""
     found: dict[str, set[str]] = {}
     for module in OURS.keys() - {"streams_app"}:
         needed = named()[module] & (OURS.keys() - {"streams_app"})
-        found.setdefault(room(module), set()).update({room(other) for other in needed} - {room(module)})
+        found.setdefault(package_of(module), set()).update({package_of(other) for other in needed} - {package_of(module)})
     return found
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the folder of a module; a file in the package root counts as a folder."""
     folder = OURS[module].parent
     return module if folder == PACKAGE else label(folder)
@@ -132,7 +118,7 @@ def of_files() -> dict[str, set[str]]:
     return {module: (needed & OURS.keys()) - {module} for module, needed in named().items()}
 
 
-@pytest.mark.parametrize("needed", [of_files, rooms], ids=["files", "folders"])
+@pytest.mark.parametrize("needed", [of_files, packages], ids=["files", "folders"])
 def test_imports_have_no_cycle(needed: Callable[[], dict[str, set[str]]]) -> None:
     list(TopologicalSorter(needed()).static_order())
 
@@ -140,13 +126,13 @@ def test_imports_have_no_cycle(needed: Callable[[], dict[str, set[str]]]) -> Non
 def test_folders_import_downward_only() -> None:
     upward = {
         f"{name} imports {other}"
-        for name, needed in rooms().items()
+        for name, needed in packages().items()
         for other in needed
-        if name in FLOORS and other in FLOORS and FLOORS.index(other) > FLOORS.index(name)
+        if name in LAYERS and other in LAYERS and LAYERS.index(other) > LAYERS.index(name)
     }
 
     assert set() == upward
-    assert set() == {name for name in rooms() if "/" in name or not name.startswith("streams_app.")} - set(FLOORS)
+    assert set() == {name for name in packages() if "/" in name or not name.startswith("streams_app.")} - set(LAYERS)
 
 
 def test_delivery_imports_only_the_listed_modules() -> None:
@@ -356,29 +342,29 @@ def test_every_script_is_called_and_every_call_has_a_script() -> None:
 # Tests
 
 TESTS = ROOT / "tests"
-WITHOUT_ROOM = {"benchmarks", "chaos", "docs", "simulation"}
-"""Folders of tests that test no room of the package: of benchmarks, chaos, the simulation, and the docs with what is deployed."""
+WITHOUT_PACKAGE = {"benchmarks", "chaos", "docs", "simulation"}
+"""Folders of tests that test no package: of benchmarks, chaos, the simulation, and the docs with what is deployed."""
 FEW = 3
 
 
 def folders_of_tests(kind: str) -> list[str]:
-    """Return the folders of unit or integration tests as the names of their rooms, with the root as ``.``."""
+    """Return the folders of unit or integration tests as the names of their packages, with the root as ``.``."""
     return [str(path.parent.relative_to(TESTS / kind)) for path in sorted((TESTS / kind).rglob("__init__.py"))]
 
 
-def is_divided(room: Path) -> bool:
-    return any(room.glob("*/*.py"))
+def is_divided(package: Path) -> bool:
+    return any(package.glob("*/*.py"))
 
 
 @pytest.mark.parametrize("kind", ["unit", "integration"])
-def test_folder_of_tests_is_named_after_the_room_or_module_that_it_tests(kind: str) -> None:
+def test_folder_of_tests_is_named_after_the_package_or_module_that_it_tests(kind: str) -> None:
     unknown = {name for name in folders_of_tests(kind) if not (PACKAGE / name).is_dir() and not (PACKAGE / f"{name}.py").exists()}
 
-    assert set() == unknown - WITHOUT_ROOM
+    assert set() == unknown - WITHOUT_PACKAGE
 
 
-def test_unit_tests_of_a_divided_room_are_in_its_subfolders() -> None:
-    """Only the modules that are directly in a room, or a few tests of the room as a whole, justify tests beside its subfolders."""
+def test_unit_tests_of_a_divided_package_are_in_its_subfolders() -> None:
+    """Only modules directly in a package, or a few tests of the package as a whole, justify tests beside its subfolders."""
     found = {
         name: len(list((TESTS / "unit" / name).glob("test_*.py")))
         for name in folders_of_tests("unit")
@@ -389,13 +375,13 @@ def test_unit_tests_of_a_divided_room_are_in_its_subfolders() -> None:
     assert {} == {name: number for name, number in found.items() if number > max(FEW, modules[name])}
 
 
-def test_unit_test_named_after_a_module_is_in_the_folder_of_its_room() -> None:
+def test_unit_test_named_after_a_module_is_in_the_folder_of_its_package() -> None:
     misplaced = {
         str(path.relative_to(TESTS))
         for path in (TESTS / "unit").rglob("test_*.py")
-        for room in [PACKAGE / path.parent.relative_to(TESTS / "unit")]
+        for package in [PACKAGE / path.parent.relative_to(TESTS / "unit")]
         for module in [path.name.removeprefix("test_")]
-        if not (room / module).exists() and any(room.glob(f"*/{module}"))
+        if not (package / module).exists() and any(package.glob(f"*/{module}"))
     }
 
     assert set() == misplaced

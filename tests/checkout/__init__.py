@@ -1,1 +1,1 @@
-"""The files of the checkout as tests and `make` read and write them: imports, rooms, changes, pages, generated tables."""
+"""The files of the checkout as tests and `make` read and write them: imports, packages, changes, pages, generated tables."""

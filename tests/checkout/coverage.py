@@ -1,4 +1,4 @@
-"""``make coverage``: runs tests, and prints the branch coverage of each room by all of their processes.
+"""``make coverage``: runs tests, and prints the branch coverage of each package by all of their processes.
 
 Processes that are killed, as some tests do, report nothing. Tests of broken variants are left out: they run other code.
 """
@@ -23,19 +23,19 @@ PYTEST: Final = ("-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider
 
 
 def table(files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each room, the least covered one first, and one for all (pure).
+    """Yield a line for each package, the least covered one first, and one for all (pure).
 
     Args:
         files: Path of a module → its numbers, as ``coverage json`` reports them in ``summary``.
     """
-    rooms: dict[str, Counter[str]] = {}
+    packages: dict[str, Counter[str]] = {}
     for path, numbers in files.items():
-        room = PurePath(path).parts[1].removesuffix(".py")
-        rooms.setdefault(room, Counter()).update({name: numbers[name] for name in NUMBERS})
-    yield f"{'room':<16}{'statements':>12}{'missed':>8}{'branches':>10}{'missed':>8}{'covered':>9}"
-    for room in sorted(rooms, key=lambda name: (_percent(rooms[name]), name)):
-        yield _line(room, rooms[room])
-    yield _line("all", sum(rooms.values(), Counter()))
+        package = PurePath(path).parts[1].removesuffix(".py")
+        packages.setdefault(package, Counter()).update({name: numbers[name] for name in NUMBERS})
+    yield f"{'package':<16}{'statements':>12}{'missed':>8}{'branches':>10}{'missed':>8}{'covered':>9}"
+    for package in sorted(packages, key=lambda name: (_percent(packages[name]), name)):
+        yield _line(package, packages[package])
+    yield _line("all", sum(packages.values(), Counter()))
 
 
 NUMBERS: Final = ("num_statements", "missing_lines", "num_branches", "missing_branches")

@@ -19,14 +19,14 @@ LIMITS: Final = {"forwarders": 14, "lone modules": 117, "scatter": 30}
 ADVICE: Final = {
     "forwarders": "let the callers call the member itself",
     "lone modules": "put what has one importer into that module, if the two are one idea",
-    "scatter": "let the room of the component provide what the other room needs, so that this room does not name the component",
+    "scatter": "let the package of the component provide what the other one needs, so that the other does not name the component",
 }
 """What to do instead of raising a limit."""
 
 CLOSING: Final = ("close", "aclose")
 
 COMPONENTS: Final = {"journal": "journal", "live": "live", "read_store": "read_store", "subscribers": "subscriber"}
-"""Room of a component → word by which imports name it, such as ``settings.live`` or ``JournalSettings``."""
+"""Package of a component → word by which imports name it, such as ``settings.live`` or ``JournalSettings``."""
 
 
 @cache
@@ -113,10 +113,10 @@ def components_in(names: Iterable[str]) -> set[str]:
 
 
 def scatter(paths: Iterable[Path]) -> set[str]:
-    """Return the components that the imports of a room from other rooms name, for each room."""
+    """Return the components that the imports of a package from other packages name, for each package."""
     by_path = {path: path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in paths}
     return {
-        f"{kind} in {room}"
-        for path, room in by_path.items()
-        for kind in components_in(name for name in imported(path) if not name.startswith(f"streams_app.{room}.")) - {room}
+        f"{kind} in {package}"
+        for path, package in by_path.items()
+        for kind in components_in(name for name in imported(path) if not name.startswith(f"streams_app.{package}.")) - {package}
     }

@@ -31,7 +31,7 @@ from streams_app.health.metric_table import METRICS
 from streams_app.reasons import ADVICE, REASONS
 from streams_app.settings import Settings
 from streams_app.settings.described import DERIVED, descriptions, models_in
-from tests.checkout import rooms
+from tests.checkout import layers
 
 ROOT: Final = Path(__file__).parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -255,4 +255,4 @@ if __name__ == "__main__":
         path.write_text(written(path.read_text("utf-8"), tables), "utf-8")
     RECORD_SCHEMA.write_text(with_reasons(RECORD_SCHEMA.read_text("utf-8")), "utf-8")
     page.PAGE.write_text(page.written(), "utf-8")
-    rooms.PAGE.write_text(rooms.written(rooms.PAGE.read_text("utf-8")), "utf-8")
+    layers.PAGE.write_text(layers.written(layers.PAGE.read_text("utf-8")), "utf-8")

@@ -26,10 +26,9 @@ from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.execution.retry_decision import dead_lettering
-from tests.checkout import rooms
+from tests.checkout import layers
 from tests.checkout.pages import PAGES, ROOT, name_of
 from tests.checkout.reference import REFERENCE, blocks, settings, written
-from tests.test_house import FLOORS
 
 
 def columns(page: Path, heading: str, column: int = 0) -> list[str]:
@@ -51,13 +50,13 @@ def test_reference_tables_match_the_code(page: Path) -> None:
     assert written(text, blocks()[page]) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
 
 
-def test_picture_of_the_rooms_matches_the_imports() -> None:
-    text = rooms.PAGE.read_text("utf-8")
+def test_picture_of_the_layers_matches_the_order_of_imports() -> None:
+    text = layers.PAGE.read_text("utf-8")
 
-    assert rooms.written(text) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
+    assert layers.written(text) == text, "run `make docs`, which is `python -m tests.checkout.reference`"
     changed = text.replace("\ncli ", "\nclimate ")
     assert text != changed
-    assert text == rooms.written(changed)
+    assert text == layers.written(changed)
 
 
 def test_differing_table_is_detected() -> None:
@@ -173,13 +172,6 @@ def test_every_file_and_proof_of_a_mechanism_exists() -> None:
     assert [] == [cell for cell in (*files, *proofs) if not quoted([cell])]
     assert [] == [name for name in quoted(files) if not (ROOT / "streams_app" / name).is_file()]
     assert [] == [name for name in quoted(proofs) if f"def {name}(" not in sources and f'"{name}",' not in sources]
-
-
-def test_internals_lists_the_folders_in_import_order() -> None:
-    text = (ROOT / "docs" / "explained" / "internals.md").read_text("utf-8")
-    (sentence,) = re.findall(r"those before it: (.*?)\.\s+Files\s+below", text, re.DOTALL)
-
-    assert [floor.rpartition("/")[2] for floor in FLOORS if floor != "kafka/patches"] == re.findall(r"`(\w+)`", sentence)
 
 
 def test_every_code_location_of_the_glossary_exists() -> None:
