@@ -26,8 +26,8 @@ demo: install ## a storm of events becomes a trickle of records, then a check th
 	@$(BIN)/streams-app demo $(ARGS)
 
 # make test ARGS="-k marks"; most tests wait for processes and servers, so six at once suit two cores. They take 6 GB; JOBS=4 takes 4.
-# Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch) and the simulation in
-# tests/simulation. make test SELECTION= runs them, too, and CI those of them that a change reaches.
+# Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch, nearly all pages in a browser, workers
+# with a schema registry) and the simulation in tests/simulation. make test SELECTION= runs them, too, and CI those that a change reaches.
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
 JOBS := 6
 SELECTION := --ignore=tests/simulation -m "not long"

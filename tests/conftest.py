@@ -17,6 +17,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,14 @@ REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
 AT_MOST = limits_of(os.environ.get("STREAMS_APP_TEST_AT_MOST") or "")
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
-FIRST_OPENSEARCH_TEST = "read_store/opensearch/test_read_back.py"
-"""The tests of OpenSearch in `make test`. It takes a quarter of a minute to start, so all others are marked `long`."""
+SLOW_TO_START = frozenset({"opensearch", "apicurio", "browser", "tabs"})
+"""Beginnings of fixtures that start a JVM or a browser. Tests that use one are marked `long`, except :data:`OFTEN_RUN`."""
+OFTEN_RUN = (
+    "schemas/test_registry.py",
+    "console/test_console_browser.py::test_page_changes_by_itself_without_moving_what_is_read",
+    "live/hub/test_browser.py::test_first_state_replaces_a_dash_and_no_zero_is_shown_before",
+)
+"""Tests of a schema registry and of pages in a browser that `make test` runs."""
 
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
 _PROC = Path("/proc")
@@ -155,10 +162,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
-        kept_in = _databases(item)
+        kept_in = _started_by(item, {"opensearch", "postgresql", "mysql"})
         if any(map(item.get_closest_marker, ("apache", "redis7"))) or (used & TRANSPORT and not kept_in):
             item.add_marker(pytest.mark.servers)
-        if "opensearch" in kept_in and not item.path.as_posix().endswith(FIRST_OPENSEARCH_TEST):
+        if _started_by(item, SLOW_TO_START) and not item.nodeid.removeprefix("tests/integration/").startswith(OFTEN_RUN):
             item.add_marker(pytest.mark.long)
     if AT_MOST:
         reached = Reached.of((ROOT / os.environ["STREAMS_APP_TEST_REACHED"]).read_text("utf-8"))
@@ -183,12 +190,12 @@ def _candidate(item: pytest.Item) -> Candidate:
     return Candidate(item.nodeid, kind, tuple(change.file for change in mutant.changes) if mutant else ())
 
 
-def _databases(item: pytest.Item) -> set[str]:
-    """Return the database servers that a test starts, by the names or the parameters of its fixtures."""
+def _started_by(item: pytest.Item, servers: AbstractSet[str]) -> set[str]:
+    """Return which servers a test starts, by the beginnings of the names or of the parameters of its fixtures."""
     parameters = getattr(item, "callspec", None)
     given = [value for value in parameters.params.values() if isinstance(value, str)] if parameters else []
     words = [*getattr(item, "fixturenames", ()), *given]
-    return {name for name in ("opensearch", "postgresql", "mysql") if any(word.startswith(name) for word in words)}
+    return {name for name in servers if any(word.startswith(name) for word in words)}
 
 
 def _wanted(item: pytest.Item) -> None:

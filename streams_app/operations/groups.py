@@ -39,6 +39,11 @@ moves the end of the quiet period but not the timer, so busy groups may come too
 
 BATCH: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
+"""So many consecutive partitions without state are the end of a topic. Each of two workers has its half of the partitions."""
+
+PARTITIONS_READ: Final = 16
+"""Partitions whose state is read by the first request; each further request reads twice as many."""
+
 SCAN_OUTBOX: Final = 10_000
 
 SORTS: Final = {
@@ -206,23 +211,33 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
     """Return the shards of one fold that have state in Redis; reads the keys of partition 0, 1 and so on, without a scan."""
     stored: list[StoredShard] = []
     begin = 0
-    while True:
-        numbers = range(begin, begin + PARTITIONS_ASKED)
-        async with redis.pipeline(transaction=False) as pipe:
-            for number in numbers:
-                pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late", "format"])
-            states = await pipe.execute()
-        for number, (*_, found_format) in zip(numbers, states, strict=True):
-            check_state_format(f"the state of fold {fold.name!r} in partition {number}", found_format)
-        found = [
-            StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0))
-            for number, (clock, fence, late, _) in zip(numbers, states, strict=True)
-            if clock is not None and fence is not None
-        ]
+    while found := await _shards_among(redis, app_id, fold, range(begin, begin + PARTITIONS_ASKED)):
         stored += found
-        if not found:
-            return stored
         begin += PARTITIONS_ASKED
+    return stored
+
+
+async def _shards_among(redis: Redis, app_id: str, fold: Fold, partitions: range) -> list[StoredShard]:
+    """Return the shards of some partitions that have state in Redis.
+
+    One command counts them, because most applications have few. They are read from the first partition on, until all are found.
+    """
+    keys = [shard_keys(app_id, fold.name, fold.source, number).meta for number in partitions]
+    missing = await redis.exists(*keys)
+    found: list[StoredShard] = []
+    size, read = PARTITIONS_READ, 0
+    while missing > 0 and read < len(keys):
+        async with redis.pipeline(transaction=False) as pipe:
+            for key in keys[read : read + size]:
+                pipe.hmget(key, ["clock", "fence", "late", "format"])
+            states = await pipe.execute()
+        for number, (clock, fence, late, found_format) in zip(partitions[read:], states, strict=False):
+            check_state_format(f"the state of fold {fold.name!r} in partition {number}", found_format)
+            if clock is not None and fence is not None:
+                found.append(StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0)))
+            missing -= any(field is not None for field in (clock, fence, late, found_format))
+        read, size = read + size, 2 * size
+    return found
 
 
 async def collect(

@@ -13,9 +13,12 @@ from redis.asyncio import Redis
 from streams_app.embedded import Valkey
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.operations.groups import stored_shards
 from tests.helpers.cli.commands import CANARY, FOLD, Place, Ran, run
 from tests.helpers.folding.scripts import open_in as opened
+from tests.helpers.operations.forgetting import Application
 from tests.helpers.waiting import wait_until
 
 BOUNDS = Bounds(1_000, 3_600_000)
@@ -191,3 +194,13 @@ def test_unusable_redis_url_is_a_configuration_error(away: Place, url: str) -> N
 
     assert ran.code == 1
     assert "redis.url" in ran.err
+
+
+async def test_partitions_with_open_groups_are_found_among_hundreds_without(application: Application) -> None:
+    fold = application.settings.folds[0]
+    for partition in (0, 20, 400, 1_999):
+        meta = shard_keys(application.settings.app_id, fold.name, fold.source, partition).meta
+        await application.client.hset(meta, mapping={"clock": 5, "fence": partition})
+    stored = await stored_shards(application.client, application.settings, None)
+
+    assert [(0, 0), (20, 20), (400, 400), (1_999, 1_999)] == [(shard.partition, shard.fence) for shard in stored]
