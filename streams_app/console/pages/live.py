@@ -169,7 +169,7 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     if page:
         shown_page = await sources.redis_part("the page", ("live page", view.name, page), lambda: _shown(sources, view, page))
     hubs = await sources.part("the live view servers", "hubs-part", sources.hubs)
-    state, word = view_state(view.name, samples, rate) if view.is_of_topic else _state_of(contents)
+    state, word = heading_of(view, contents, samples, rate)
     return ViewConsolePage(
         view.name, path, state, word, problems, list(definition_of(view)),
         list(charts_of_view(view, sources.history, samples, now_ms)), contents, not hidden.is_on, page, shown_page,
@@ -179,8 +179,13 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     )  # fmt: skip
 
 
-def _state_of(contents: ViewPages | Missing) -> tuple[State, str]:
-    return ("unknown", "not seen") if isinstance(contents, Missing) else (contents.state, contents.word)
+def heading_of(
+    view: LiveView, contents: ViewPages | Missing, workers: Sequence[Samples], rate: float | None
+) -> tuple[State, str]:  # fmt: skip
+    """Return the state in the heading: that of the contents, as browsers receive it; without them, that by the lag of workers."""
+    if isinstance(contents, Missing):
+        return view_state(view.name, workers, rate) if view.is_of_topic else ("unknown", "not seen")
+    return contents.state, "current" if contents.word == "ok" else contents.word
 
 
 def definition_of(view: LiveView) -> Iterator[Rule]:
@@ -209,7 +214,7 @@ def charts_of_view(view: LiveView, history: History, workers: Sequence[Samples],
     now = history.rate_now("live_expired_total", now_ms, of)
     yield line_chart("expired", "Expired", "events/s", "Constant while put rises: its clock stands still.", expired, window, now)
     lag = history.gauge("live_lag_records", now_ms, of, how="max", slots=slots, step=step)
-    yield line_chart("lag", "Lag", "events", "Rising: the view is shown as behind.", lag, window)
+    yield line_chart("lag", "Lag", "events", "Rising: browsers will see it as behind.", lag, window)
     pages = history.gauge("live_pages", now_ms, of, slots=slots, step=step)
     yield line_chart("pages", "Pages with items", "groups", "Without end: `page` names an id instead of a page.", pages, window)
 

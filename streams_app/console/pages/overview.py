@@ -265,9 +265,9 @@ class Picture:
 
 AWAY: Final[tuple[State, str]] = ("trouble", "away")
 DISABLED: Final[tuple[State, str]] = ("idle", "disabled")
-BEHIND: Final = 1_000
-BEHIND_SECONDS: Final = 10.0
-"""A lag of more records than the first, and of more than are read in so many seconds, is shown as behind."""
+LAGGING: Final = 1_000
+LAGGING_SECONDS: Final = 10.0
+"""A lag of more records than the first, and of more than are read in so many seconds, is shown as lagging."""
 
 OVERDUE_SECONDS: Final = 5.0
 
@@ -282,8 +282,8 @@ def fold_state(fold: Fold, workers: Sequence[Samples], rate: float | None) -> tu
         return "trouble", f"overdue by {span(int(overdue * 1_000))}"
     if most(workers, "merging_backlog", fold=fold.name):
         return "attention", "merging a backlog"
-    if lag > max(BEHIND, BEHIND_SECONDS * (rate or 0)):
-        return "attention", "behind"
+    if lag > max(LAGGING, LAGGING_SECONDS * (rate or 0)):
+        return "attention", "lagging"
     return ("ok", "folding") if rate else ("ok", "idle")
 
 
@@ -316,10 +316,10 @@ def view_state(name: str, workers: Sequence[Samples], rate: float | None) -> tup
 
 
 def by_lag(lag: float | None, rate: float | None, word: str) -> tuple[State, str]:
-    """Return how far behind a reader is, as a state and a word; the word is given for one that is not behind."""
+    """Return whether a reader lags, as a state and a word; the word is given for one that does not."""
     if lag is None:
         return "unknown", "not seen"
-    return ("attention", "behind") if lag > max(BEHIND, BEHIND_SECONDS * (rate or 0)) else ("ok", word)
+    return ("attention", "lagging") if lag > max(LAGGING, LAGGING_SECONDS * (rate or 0)) else ("ok", word)
 
 
 def _lag(lag: float | None) -> list[str]:

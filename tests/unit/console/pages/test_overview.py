@@ -190,7 +190,7 @@ def test_states_of_boxes_have_words() -> None:
     (orders, clicks) = page([worker(values=values)]).picture
     a, b = orders.branches
 
-    assert [("attention", "behind"), ("trouble", "overdue by 1 min 1 s"), ("trouble", "away"), ("ok", "current")] == [
+    assert [("attention", "lagging"), ("trouble", "overdue by 1 min 1 s"), ("trouble", "away"), ("ok", "current")] == [
         (one.node.state, one.node.word) for one in (a, b, a.branches[0].branches[0], clicks.branches[0])
     ]
 
