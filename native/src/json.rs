@@ -6,15 +6,15 @@
 
 use hashbrown::HashMap;
 
-/// Number of changed names that have a bit in a [`Mask`]; Python gives a bit to fewer names (`folding/core/names.py`).
-pub const MASKED_NAMES: usize = 1_024;
+/// Number of bits of a [`Mask`], one for each changed name; Python gives a bit to fewer names (`folding/core/names.py`).
+pub const MASK_BITS: usize = 1_024;
 
 /// Nesting up to which values are skipped; Python has a higher limit.
 const MAX_DEPTH: u32 = 100;
 
 /// A set of changed names: one bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
-pub struct Mask(pub [u64; MASKED_NAMES / 64]);
+pub struct Mask(pub [u64; MASK_BITS / 64]);
 
 impl Mask {
     pub fn insert(&mut self, bit: u16) {

@@ -21,7 +21,7 @@ pub mod fuzzing {
 }
 
 use hashbrown::HashMap;
-use json::{Fields, Mask, MASKED_NAMES};
+use json::{Fields, Mask, MASK_BITS};
 use pack::PackedNames;
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyRuntimeError};
 use pyo3::intern;
@@ -198,10 +198,10 @@ impl Reader {
 
     /// Accept a changed name, of which Python has seen that it is valid, with its bit in masks. Return whether there is room for it.
     fn learn(&mut self, name: &Bound<'_, PyString>, bit: usize) -> PyResult<bool> {
-        if bit < MASKED_NAMES {
+        if bit < MASK_BITS {
             self.fields.bits.insert(name.to_cow()?.as_bytes().to_vec(), bit as u16);
         }
-        Ok(bit < MASKED_NAMES)
+        Ok(bit < MASK_BITS)
     }
 }
 
@@ -253,7 +253,7 @@ impl EventColumns {
     }
 
     /// Add the event that Python has read. The mask of its names is 32 bytes, little-endian.
-    fn put(&mut self, offset: i64, timestamp: i64, group: &[u8], names: [u8; MASKED_NAMES / 8]) {
+    fn put(&mut self, offset: i64, timestamp: i64, group: &[u8], names: [u8; MASK_BITS / 8]) {
         let mut mask = Mask::default();
         for (part, bytes) in mask.0.iter_mut().zip(names.chunks_exact(8)) {
             *part = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -463,7 +463,7 @@ fn number_of<'py>(py: Python<'py>, names: &Mask) -> PyResult<Bound<'py, PyAny>> 
 
 #[pymodule]
 fn streams_app_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("MASKED_NAMES", MASKED_NAMES)?;
+    module.add("MASK_BITS", MASK_BITS)?;
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Records>()?;
     module.add_class::<Reader>()?;

@@ -23,7 +23,7 @@ from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, Not
 from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.partition import Partition, ResyncCause
 from streams_app.delivery.processor import Processors
-from streams_app.delivery.ranges import CAUSES, RESET
+from streams_app.delivery.ranges import RESET, RESYNC_CAUSES
 from streams_app.delivery.release import PartitionReleases
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, NewerFormatError, text_of
@@ -262,16 +262,16 @@ class Ownership:
             self._group_consumer.resume({partition.tp})
 
     def _resync_reader(self, partition: Partition, cause: str) -> None:
-        self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
+        self.resync(partition, ResyncCause(cause, RESYNC_CAUSES[cause], "deliver"))
 
     def in_flight(self) -> int:
-        """Return the number of records that are delivered to processors but not applied, without those of stuck partitions.
+        """Return the number of records that are delivered to processors but not applied, without those of slow partitions.
 
-        A stuck partition must not keep other partitions from reading.
+        A slow partition must not keep other partitions from reading.
         """
         now_ms = self._config.clock.monotonic_ms()
         claimed = (partition.ranges for partition in self.partitions.values())
-        return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
+        return sum(ranges.in_flight for ranges in claimed if not ranges.is_slow(now_ms))
 
     def positions(self) -> dict[TP, int]:
         """Return for each assigned partition the approximate offset below which all records are applied; -1 while not claimed.

@@ -9,7 +9,7 @@ from streams_app.delivery.batch import Batch
 from streams_app.delivery.processor import Processor
 
 HOLE, RESET, IDLE = "hole", "reset", "idle"
-CAUSES: Final = {
+RESYNC_CAUSES: Final = {
     HOLE: "a fetched batch does not continue the previous one",
     RESET: "the client has reset its position to another offset",
     IDLE: "the reader is ahead of the fence, but no records arrive",
@@ -23,8 +23,8 @@ While a fetch is delivered, the reader is ahead for a fraction of this time. If 
 fetched batch was lost.
 """
 
-STUCK_MS: Final = 1_000
-"""Time without progress, in ms, after which a partition counts as stuck. A processor that works normally needs less per step."""
+SLOW_MS: Final = 1_000
+"""Time without progress, in ms, after which a partition counts as slow. A processor that works normally needs less per step."""
 
 
 @dataclass(slots=True)
@@ -67,14 +67,14 @@ class Ranges:
         """Approximate offset up to which all processors have applied records; it advances with each applied record."""
         return min(served.next for served in self.served.values()) - self.in_flight
 
-    def is_stuck(self, monotonic_ms: int) -> bool:
-        """Return whether no record was delivered or applied for :data:`STUCK_MS`; also True for an idle partition."""
-        return monotonic_ms - self.progress_ms > STUCK_MS
+    def is_slow(self, monotonic_ms: int) -> bool:
+        """Return whether no record was delivered or applied for :data:`SLOW_MS`; also True for an idle partition."""
+        return monotonic_ms - self.progress_ms > SLOW_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
         """Deliver a range to each processor that has not received it. Drop a range that was fetched before the last seek.
 
-        Return the cause of a resync (a key of :data:`CAUSES`), in which case nothing was delivered; else None.
+        Return the cause of a resync (a key of :data:`RESYNC_CAUSES`), in which case nothing was delivered; else None.
         """
         if batch.seek_number != self.seek_number:
             return None
@@ -95,7 +95,7 @@ class Ranges:
     def check(self, position: int | None, monotonic_ms: int) -> str | None:
         """Check the position of the reader, None if unknown. This detects a gap even if no further range arrives.
 
-        Return the cause of a resync (a key of :data:`CAUSES`); None if the position is right or unknown.
+        Return the cause of a resync (a key of :data:`RESYNC_CAUSES`); None if the position is right or unknown.
         """
         if position is None:
             return None

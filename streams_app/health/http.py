@@ -24,7 +24,7 @@ from streams_app.errors import ConfigurationError, TryAgainError, UnknownFoldErr
 from streams_app.exact_json import encode
 from streams_app.health.http_connections import BACKLOG, Connections, connection_limit
 from streams_app.health.metrics import Metrics
-from streams_app.health.status import CAUSES, Status
+from streams_app.health.status import NOT_READY_CAUSES, Status
 from streams_app.settings import HttpSettings
 from streams_app.settings.base import LAST_PORT
 
@@ -228,7 +228,7 @@ class HttpServer:
     async def _metrics_page(self, _: web.Request) -> web.Response:
         # Evaluated at each scrape, because tasks that set metrics do not run while the main loop hangs.
         causes = self._status.causes(self._clock.monotonic_ms())
-        for cause in CAUSES:
+        for cause in NOT_READY_CAUSES:
             self._metrics.not_ready.labels(cause=cause).set(cause in causes)
         return web.Response(body=self._metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import generate_latest
 
 from streams_app.health.metric_table import METRICS, Description
-from streams_app.health.status import CAUSES
+from streams_app.health.status import NOT_READY_CAUSES
 from streams_app.reasons import OF_FOLDS, OF_READ_STORES, Reason
 from streams_app.settings import Settings
 
@@ -145,7 +145,7 @@ class Metrics:
                 self.read_store_writes.labels(store=store.name, result=result)
             self.read_store_known_loss_records.labels(store=store.name)
             self.read_store_absent_values.labels(store=store.name)
-        for cause in CAUSES:
+        for cause in NOT_READY_CAUSES:
             self.not_ready.labels(cause=cause)
         self._begin_live(settings)
         for journal in settings.journals:

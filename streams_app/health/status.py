@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 LIVE_MS: Final = 30_000
 """Time without a heartbeat after which the main loop counts as hanging."""
 
-CAUSES: Final = (
+NOT_READY_CAUSES: Final = (
     "start", "claim", "kafka", "redis", "redis-memory", "schema-registry", "topic", "subscriber", "clock-skew", "stuck", "lifespan",
     "loop", "poll", "end", "other",
 )  # fmt: skip
@@ -25,14 +25,14 @@ one is the maximum number of groups."""
 
 
 def cause_of(about: str) -> str:
-    """Return the category, one of :data:`CAUSES`, of a subject for which a worker is not ready.
+    """Return the category, one of :data:`NOT_READY_CAUSES`, of a subject for which a worker is not ready.
 
     A subject is the key of a reason in :class:`Status`. That of ``source:orders``, for example, is ``topic``; that of an unknown
     subject is ``other``.
     """
     head = about.partition(":")[0]
     cause = _CAUSE_OF.get(head, head)
-    return cause if cause in CAUSES else "other"
+    return cause if cause in NOT_READY_CAUSES else "other"
 
 
 class Status:
@@ -84,7 +84,7 @@ class Status:
         return list(self._reasons.copy().values())
 
     def causes(self, monotonic_ms: int) -> set[str]:
-        """Return which of :data:`CAUSES` prevent the worker from being ready; empty if it is ready."""
+        """Return which of :data:`NOT_READY_CAUSES` prevent the worker from being ready; empty if it is ready."""
         return {cause_of(about) for about in self._reasons.copy()} | (set() if self.is_live(monotonic_ms) else {"loop"})
 
     def is_waiting_for(self, *about: str) -> bool:

@@ -26,7 +26,7 @@ from benchmarks.comparison import page
 from streams_app import errors
 from streams_app.cli import group
 from streams_app.folding.core import closing
-from streams_app.folding.store.replies import CAUSES
+from streams_app.folding.store.replies import RESYNC_CAUSES
 from streams_app.health.metric_table import METRICS
 from streams_app.reasons import ADVICE, REASONS
 from streams_app.settings import Settings
@@ -213,7 +213,7 @@ def error_classes() -> str:
 def blocks() -> dict[Path, dict[str, str]]:
     """Return the tables of each page by the name of their markers."""
     reasons = ((f"`{reason}`", words, ADVICE[reason]) for reason, words in REASONS.items())
-    causes = ((f"`{cause}`", words) for cause, words in CAUSES.items())
+    causes = ((f"`{cause}`", words) for cause, words in RESYNC_CAUSES.items())
     return {
         REFERENCE / "commands.md": {"commands": command_sections()},
         REFERENCE / "settings.md": {"settings": setting_sections()},

@@ -15,7 +15,7 @@ from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
 from streams_app.console.reading.sources import Missing, Sources, WorkerState
-from streams_app.folding.store.replies import CAUSES
+from streams_app.folding.store.replies import RESYNC_CAUSES
 from streams_app.requirements.declarations import Declarations
 
 MOST_CHARTS: Final = 12
@@ -239,7 +239,7 @@ def assigned_to(samples: Samples) -> Iterator[AssignedPartitions]:
 def resyncs_of(samples: Samples) -> Iterator[Resync]:
     """Yield why partitions were claimed again, the most frequent cause first."""
     found = [
-        Resync(about, cause, CAUSES.get(cause, ""), int(times))
+        Resync(about, cause, RESYNC_CAUSES.get(cause, ""), int(times))
         for metric, label in (("resyncs_total", "fold"), ("subscriber_resyncs_total", "subscriber"))
         for about in samples.by(metric, label)
         for cause, times in samples.by(metric, "cause", **{label: about}).items()

@@ -39,7 +39,7 @@ from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.shard.range_progress import FoldStep
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import CAUSES, FoldOutcome
+from streams_app.folding.store.replies import RESYNC_CAUSES, FoldOutcome
 from streams_app.health.progress import Progress
 from streams_app.health.status import Status
 from streams_app.native import native_core
@@ -101,8 +101,8 @@ class FoldProcessor:
             status.clear(about)
         self._context.claimed_shards.add(self.emitter)
         self._tasks = [
-            run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", CAUSES),
-            run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", CAUSES),
+            run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", RESYNC_CAUSES),
+            run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", RESYNC_CAUSES),
         ]
         return shard.fence + 1
 

@@ -25,7 +25,7 @@ from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import CAUSES
+from streams_app.folding.store.replies import RESYNC_CAUSES
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.reported_backoff import ReportedBackoff
@@ -62,7 +62,7 @@ class RetiredFoldProcessor(Processor):
             shard, context.producer, context.dead_letter_sender_of(fold, claim.tp), context.clock, context.metrics,
             tracing=context.record_tracing_of(shard),
         )  # fmt: skip
-        self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
+        self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", RESYNC_CAUSES)
         return NO_OFFSET
 
     def deliver(self, batch: Batch) -> None: ...

@@ -14,7 +14,7 @@ from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.drop_request import DroppedGroup
 
-CAUSES: Final = {
+RESYNC_CAUSES: Final = {
     "no-state": "Redis has lost its state",
     "token": "another worker has claimed the partition",
     "fence": "the fence in Redis is not the one this worker expects: Redis was rolled back, or a reply was lost",
@@ -24,7 +24,7 @@ CAUSES: Final = {
     "detail": "Redis found a bound inside a run of events that was already cut at the bounds",
     "lost-reply": "a reply of Redis was lost, so its effect has to be read again",
     "released": "a reply of Redis was lost, so its effect has to be read again",
-} | ranges.CAUSES
+} | ranges.RESYNC_CAUSES
 """Texts that explain to operators why a partition is claimed again, by cause."""
 
 

@@ -40,7 +40,7 @@ from streams_app.settings import JournalSettings, Limits
 
 logger = logging.getLogger(__name__)
 
-CAUSES: Final = {
+RESYNC_CAUSES: Final = {
     "token": "another worker has claimed the journal",
     "fence": "the fence of the journal has changed: Redis has lost its last writes",
     "no-state": "Redis has lost the journal",
@@ -156,8 +156,8 @@ class JournalProcessor(Processor):
         self._keeper = keeper = Keeper(shard, context.keeper_context, self._wake.set)
         name = f"journal {context.journal.name} {self._tp}"
         self._tasks = {
-            run(claim, self._work_forever(claim, shard, keeper), name, CAUSES),
-            run(claim, keeper.run(), f"{name} keeper", CAUSES),
+            run(claim, self._work_forever(claim, shard, keeper), name, RESYNC_CAUSES),
+            run(claim, keeper.run(), f"{name} keeper", RESYNC_CAUSES),
         }
         return shard.fence + 1
 

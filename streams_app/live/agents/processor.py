@@ -50,7 +50,7 @@ ACTIONS: Final = {
 }
 """A view loses nothing if it is rebuilt from the log."""
 
-CAUSES: Final = {
+RESYNC_CAUSES: Final = {
     "token": "another worker has taken over the live view",
     "fence": "the live view in Redis is not at the expected offset: Redis has lost its last writes",
     "no-state": "Redis has lost the live view",
@@ -167,7 +167,7 @@ class ViewProcessor(Processor):
         self._acknowledged = AcknowledgedUntil()
         await self._skip_removed(claim)
         self.is_claimed = True
-        self._task = run(claim, self._work_forever(claim), f"live {view.name} {self._tp}", CAUSES)
+        self._task = run(claim, self._work_forever(claim), f"live {view.name} {self._tp}", RESYNC_CAUSES)
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:

@@ -13,7 +13,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Valkey
-from streams_app.health.status import CAUSES
+from streams_app.health.status import NOT_READY_CAUSES
 from streams_app.redis_access.client import connect, write_rejection
 from streams_app.settings import RedisSettings
 from tests.conftest import KafkaServer, Names
@@ -73,7 +73,7 @@ async def test_ready_worker_has_a_zero_series_for_each_cause(staged: Stage) -> N
         await worker.wait_ready()
         ready, writes = causes(worker), causes(worker, "streams_app_redis_refuses_writes")
 
-    assert dict.fromkeys(CAUSES, 0.0) == ready
+    assert dict.fromkeys(NOT_READY_CAUSES, 0.0) == ready
     assert {"memory": 0, "read-only": 0, "other": 0} == writes
 
 

@@ -18,7 +18,7 @@ from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.ownership import CLAIM_SECONDS
 from streams_app.delivery.partition import PartitionClaim
 from streams_app.delivery.processor import NO_OFFSET
-from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, ServedProcessor
+from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, SLOW_MS, Ranges, ServedProcessor
 from streams_app.health.progress import Progress
 from tests.helpers.delivery.ownership import TICK_SECONDS, TP0, StubGroupConsumer, Taker, Worker, batch, never
 from tests.helpers.virtual_loop import in_no_time
@@ -160,7 +160,7 @@ async def test_reader_of_a_partition_pauses_until_delivered_events_are_applied()
     await worker.end()
 
 
-@pytest.mark.parametrize(("still_ms", "in_flight"), [(0, 6), (STUCK_MS, 6), (STUCK_MS + 1, 0)])
+@pytest.mark.parametrize(("still_ms", "in_flight"), [(0, 6), (SLOW_MS, 6), (SLOW_MS + 1, 0)])
 async def test_in_flight_events_of_a_stalled_partition_do_not_count(still_ms: int, in_flight: int) -> None:
     worker = Worker(now_ms=still_ms)
     worker.hold(Taker(in_flight=6))
