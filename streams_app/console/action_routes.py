@@ -30,7 +30,7 @@ from streams_app.console.actions.registry import ACTIONS, JOB_PATH
 from streams_app.console.pages.action_links import ACTIONS_PATH
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import PageError
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.formatting import escaped
 from streams_app.requirements.declarations import Declarations
@@ -116,12 +116,12 @@ class ActionForm(msgspec.Struct, frozen=True):
 class ActionRoutes:
     """Answers the requests for actions; exists only if the console has actions."""
 
-    def __init__(self, settings: Settings, declarations: Declarations, sources: Sources, frame: Frame) -> None:
+    def __init__(self, settings: Settings, declarations: Declarations, reader: ConsoleReader, frame: Frame) -> None:
         self._kinds = {kind.name: kind for kind in ACTIONS}
-        self._context = ActionContext(settings, declarations, sources.clock)
+        self._context = ActionContext(settings, declarations, reader.clock)
         self._frame = frame
-        self._forms = Forms(sources.clock)
-        self._jobs = Jobs(sources.clock)
+        self._forms = Forms(reader.clock)
+        self._jobs = Jobs(reader.clock)
         self._planning = asyncio.Semaphore(PLANS_AT_ONCE)
 
     def add_to(self, router: web.UrlDispatcher) -> None:

@@ -21,7 +21,7 @@ from streams_app.console.pages.registry import ConsolePage
 from streams_app.console.pages.rendering import NavigationLink, NavigationSection, Shell, render, static_file
 from streams_app.console.pages.search import pages_of
 from streams_app.console.reading.asking import Asked, OtherPage, PageError
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.errors import StreamsAppError, TryAgainError
 from streams_app.exact_json import encode
 from streams_app.health.http_addresses import is_allowed_authority
@@ -81,7 +81,12 @@ class ConsoleServer:
     """Serves the pages; it computes nothing, and forgets everything when it ends."""
 
     def __init__(
-        self, pages: Sequence[ConsolePage], settings: Settings, declarations: Declarations, sources: Sources, sockets: Connections
+        self,
+        pages: Sequence[ConsolePage],
+        settings: Settings,
+        declarations: Declarations,
+        reader: ConsoleReader,
+        sockets: Connections,
     ) -> None:
         """Create the server, without listening.
 
@@ -91,15 +96,15 @@ class ConsoleServer:
         self._pages = pages
         self._settings = settings
         self._declarations = declarations
-        self._sources = sources
+        self._reader = reader
         self._sockets = sockets
         token = settings.console.token
-        self._sessions = None if token is None else Sessions(token, sources.clock)
-        self._errors = UnexpectedErrors(sources.clock)
+        self._sessions = None if token is None else Sessions(token, reader.clock)
+        self._errors = UnexpectedErrors(reader.clock)
         self._streams: set[asyncio.Task[Any]] = set()
         self._actions: ActionRoutes | None = None
         if settings.console.allow_actions:
-            self._actions = ActionRoutes(settings, declarations, sources, self)
+            self._actions = ActionRoutes(settings, declarations, reader, self)
         self._openapi = encode(openapi(settings.app_id, pages, has_actions=self._actions is not None))
 
     def application(self) -> web.Application:
@@ -195,7 +200,7 @@ class ConsoleServer:
     def _handler(self, page: ConsolePage, *, as_json: bool = False) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             if as_json or wants_json(request):
-                return _json(await self._model(page, request, self._sources.patient()))
+                return _json(await self._model(page, request, self._reader.patient()))
             if wants_stream(request) and page.is_live:
                 return await self.stream(request, lambda: self._main(page, request))
             body = await self._main(page, request)
@@ -208,17 +213,17 @@ class ConsoleServer:
         text = render("page.html", shell=shell, main=body)
         return web.Response(text=text, status=status, content_type="text/html", headers={"Vary": "Accept"})
 
-    async def _model(self, page: ConsolePage, request: web.Request, sources: Sources) -> Any:
-        return await page.collect(sources, self._declarations, Asked(request.match_info, request.query))
+    async def _model(self, page: ConsolePage, request: web.Request, reader: ConsoleReader) -> Any:
+        return await page.collect(reader, self._declarations, Asked(request.match_info, request.query))
 
     async def _main(self, page: ConsolePage, request: web.Request) -> str:
         """Return the changing part of a page, which all browsers share that ask at about the same time."""
 
         async def rendered() -> str:
-            return page.html(await self._model(page, request, self._sources))
+            return page.html(await self._model(page, request, self._reader))
 
         key = ("main", request.path, *sorted(request.query.items()))
-        return await self._sources.shared.get(key, rendered, RENDERED_MS)
+        return await self._reader.shared.get(key, rendered, RENDERED_MS)
 
     async def stream(self, request: web.Request, main: Callable[[], Awaitable[str]]) -> web.StreamResponse:
         """Send the changing part of a page as server-sent events: at once, and then whenever it has changed."""
@@ -240,7 +245,7 @@ class ConsoleServer:
     async def _send_changes(
         self, request: web.Request, response: web.StreamResponse, main: Callable[[], Awaitable[str]], sent: str
     ) -> None:
-        clock = self._sources.clock
+        clock = self._reader.clock
         beat_ms = clock.monotonic_ms()
         await _write(response, event(sent))
         while True:
@@ -269,7 +274,7 @@ class ConsoleServer:
         return Shell(
             self._settings.app_id, title, request.path, request.path_qs, json_path, sections,
             page is not None and page.is_live,
-            self._sessions is not None and page is not None, self._sources.clock.now_ms(),
+            self._sessions is not None and page is not None, self._reader.clock.now_ms(),
         )  # fmt: skip
 
     # What the actions need
@@ -355,7 +360,7 @@ class ConsoleServer:
         stores = {store.name: store for store in self._settings.read_stores}
         name = Asked(request.match_info, request.query).named("store", stores, "read store")
         try:
-            self._sources.comparisons.start(stores[name])
+            self._reader.comparisons.start(stores[name])
         except TryAgainError as error:
             raise PageError(409, f"{error}") from error
         return web.Response(status=303, headers={"Location": f"{store_path(name)}#comparison"})
@@ -366,7 +371,7 @@ class ConsoleServer:
         names = [fold.name for fold in self._settings.folds]
         name = Asked(request.match_info, request.query).named("fold", names, "fold")
         try:
-            self._sources.tuning.start(self._settings.fold(name))
+            self._reader.tuning.start(self._settings.fold(name))
         except TryAgainError as error:
             raise PageError(409, f"{error}") from error
         return web.Response(status=303, headers={"Location": f"{fold_path(name)}#window"})

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from streams_app.clock import SystemClock
 from streams_app.console.pages.registry import PAGES
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.console.server import ConsoleServer
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.http_connections import Connections, bound_socket, connection_limit, url_of
@@ -55,10 +55,10 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        sources = Sources(settings, clock)
-        stack.push_async_callback(sources.close)
+        reader = ConsoleReader(settings, clock)
+        stack.push_async_callback(reader.close)
         sockets = Connections(connection_limit(MAX_CONNECTIONS, DESCRIPTORS_A_CONNECTION), clock)
-        server = ConsoleServer(PAGES, settings, declarations_of(settings), sources, sockets)
+        server = ConsoleServer(PAGES, settings, declarations_of(settings), reader, sockets)
         runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=REST_SECONDS)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
@@ -67,7 +67,7 @@ async def _serve(settings: Settings) -> None:
         accepting = await loop.create_server(sockets.factory(runner.server), sock=listening, backlog=BACKLOG)
         logger.info("the console is served url=%s", url_of(settings.console.host, listening))
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(sources.keep_history(), name="history"),
+            asyncio.create_task(reader.keep_history(), name="history"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
         try:

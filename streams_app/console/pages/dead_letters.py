@@ -25,8 +25,8 @@ from streams_app.console.pages.topic import (
     value_text,
 )
 from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.hiding import Hidden
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.fold import Fold
 from streams_app.formatting import escaped, shown
 from streams_app.operations.dead_letter import ListedDeadLetter
@@ -116,7 +116,7 @@ def html(model: DeadLetterPage) -> str:
     return render("dead_letter.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> DeadLetterPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> DeadLetterPage:
     """Collect the page from Kafka."""
     topics = [topic.name for topic in topics_of(declarations.workload) if topic.role == DEAD_LETTERS]
     topic = asked.named("topic", topics, "topic of dead letters")
@@ -127,15 +127,15 @@ async def collect(sources: Sources, declarations: Declarations, asked: Asked) ->
     used = {one.name for one in topics_of(declarations.workload)}
 
     async def found() -> DeadLetterText | None:
-        record = await record_at(sources.settings, topic, partition, offset)
+        record = await record_at(reader.settings, topic, partition, offset)
         rejected = None if record is None else listed(record)
         if rejected is None:
             return None
-        actions = actions_for(rejected, sources.settings, declarations, topic)
-        return replace(text_of(rejected, sources.settings, used), actions=actions)
+        actions = actions_for(rejected, reader.settings, declarations, topic)
+        return replace(text_of(rejected, reader.settings, used), actions=actions)
 
-    text = await sources.part("the dead letter", ("dead letter", topic, partition, offset), found)
-    return DeadLetterPage(topic, topic_path(topic), partition, offset, text, sources.clock.now_ms())
+    text = await reader.part("the dead letter", ("dead letter", topic, partition, offset), found)
+    return DeadLetterPage(topic, topic_path(topic), partition, offset, text, reader.clock.now_ms())
 
 
 def actions_for(rejected: ListedDeadLetter, settings: Settings, declarations: Declarations, topic: str) -> list[ActionLink]:

@@ -16,8 +16,8 @@ from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.console_reader import ConsoleReader, Missing, ServerState
 from streams_app.console.reading.hiding import Hidden
-from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.console.reading.tuning import TuningProgress, TuningResult
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.formatting import duration_text, json_line, milliseconds, shown_key, span
@@ -193,30 +193,30 @@ def html(model: FoldPage) -> str:
     return render("fold.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> FoldPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> FoldPage:
     """Collect the page from the workers, the history and Redis."""
-    settings = sources.settings
+    settings = reader.settings
     fold = settings.fold(asked.named("fold", [fold.name for fold in settings.folds], "fold"))
     sort, page = asked.choice("sort", SORTS, "quiet"), asked.number("page", 1, 1, MOST_PAGES)
-    states, missing = await sources.workers_part()
-    now_ms = sources.clock.now_ms()
+    states, missing = await reader.workers_part()
+    now_ms = reader.clock.now_ms()
     answering = [worker for worker in states if not worker.fault]
-    rate = sources.history.rate_now("events_folded_total", now_ms, {"fold": fold.name})
+    rate = reader.history.rate_now("events_folded_total", now_ms, {"fold": fold.name})
     state, word = fold_state(fold, [worker.samples for worker in answering], rate)
     link = fold_path(fold.name)
     links = (link, "/workers", topic_path(fold.dead_letters))
-    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in links]
+    problems = [one for one in problems_of(declarations, states, reader.history, now_ms) if one.link in links]
     key = ("groups", fold.name, sort, page)
-    groups = await sources.redis_part("the open groups", key, lambda: _groups(sources, fold, sort, page))
-    window = await window_of_fold(sources, fold, answering)
+    groups = await reader.redis_part("the open groups", key, lambda: _groups(reader, fold, sort, page))
+    window = await window_of_fold(reader, fold, answering)
     partitions = None
     if asked.choice("partitions", PARTITIONS, "no") == "yes":
-        partitions = await sources.redis_part("its partitions", ("partitions", fold.name), lambda: _partitions(sources, fold))
-    charts = list(charts_of(sources, fold, answering, now_ms))
+        partitions = await reader.redis_part("its partitions", ("partitions", fold.name), lambda: _partitions(reader, fold))
+    charts = list(charts_of(reader, fold, answering, now_ms))
     return FoldPage(
         fold.name, link, state, word, problems, list(definition_of(fold)), charts, window, partitions, groups,
         SORTS, {one: f"{link}?{urlencode({'sort': one})}#groups" for one in SORTS}, f"{link}/group",
-        missing, sources.history.since_ms(now_ms), now_ms,
+        missing, reader.history.since_ms(now_ms), now_ms,
         offered(settings, ("flush-all", "Flush all groups…", {"fold": fold.name})),
     )  # fmt: skip
 
@@ -284,9 +284,9 @@ def _quiet_text(fold: Fold) -> str:
 # Charts
 
 
-def charts_of(sources: Sources, fold: Fold, workers: Sequence[WorkerState], now_ms: int) -> Iterator[Chart]:
+def charts_of(reader: ConsoleReader, fold: Fold, workers: Sequence[ServerState], now_ms: int) -> Iterator[Chart]:
     """Yield the charts of the last time."""
-    history, of = sources.history, {"fold": fold.name}
+    history, of = reader.history, {"fold": fold.name}
     window = window_of(history, now_ms)
     slots, step = window.slots, window.step
 
@@ -331,22 +331,22 @@ def _delays(seconds: Sequence[float | None], counts: Sequence[float | None]) -> 
 # Window
 
 
-async def window_of_fold(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowPart:
+async def window_of_fold(reader: ConsoleReader, fold: Fold, workers: Sequence[ServerState]) -> WindowPart:
     """Collect the part from the metrics of workers, and from the last computation."""
-    counted = await sources.part("the window", ("window", fold.name), lambda: _counted(sources, fold, workers))
-    result, runs = sources.tuning.results.get(fold.name), sources.tuning
+    counted = await reader.part("the window", ("window", fold.name), lambda: _counted(reader, fold, workers))
+    result, runs = reader.tuning.results.get(fold.name), reader.tuning
     records, events = (_total(workers, name, fold) for name in ("records_emitted_total", "events_emitted_total"))
     computed = None if result is None else _computed(fold, result)
     return WindowPart(counted, computed, runs.progress, ratio(records, events), _fixed_ms(fold))
 
 
-def _total(workers: Sequence[WorkerState], name: str, fold: Fold) -> float | None:
+def _total(workers: Sequence[ServerState], name: str, fold: Fold) -> float | None:
     found = [total for worker in workers if (total := worker.samples.total(name, fold=fold.name)) is not None]
     return sum(found) if found else None
 
 
-async def _counted(sources: Sources, fold: Fold, workers: Sequence[WorkerState]) -> WindowCurve:
-    now_ms = sources.clock.now_ms()
+async def _counted(reader: ConsoleReader, fold: Fold, workers: Sequence[ServerState]) -> WindowCurve:
+    now_ms = reader.clock.now_ms()
     curve, advice = counted_windows([worker.page for worker in workers], fold, now_ms)
     why = advice.why
     if isinstance(fold.quiet_period, QuietPeriod):
@@ -394,17 +394,17 @@ def _fixed_ms(fold: Fold) -> int | None:
 # Partitions and groups
 
 
-async def _partitions(sources: Sources, fold: Fold) -> PartitionPart:
-    rows = await fold_partitions(sources.settings, fold)
+async def _partitions(reader: ConsoleReader, fold: Fold) -> PartitionPart:
+    rows = await fold_partitions(reader.settings, fold)
     most = [max(numbers, default=0) for numbers in zip(*((one.open_groups, one.outbox, one.lag) for one in rows), strict=True)]
     return PartitionPart(rows, *most)
 
 
-async def _groups(sources: Sources, fold: Fold, sort: str, page: int) -> GroupList:
-    settings = sources.settings
+async def _groups(reader: ConsoleReader, fold: Fold, sort: str, page: int) -> GroupList:
+    settings = reader.settings
     rows = await groups_in_redis(settings, fold.name, page * ROWS, sort)
     total = await open_in_redis(settings, fold.name) if len(rows) == page * ROWS else len(rows)
-    now_ms, hidden = sources.clock.now_ms(), Hidden(settings)
+    now_ms, hidden = reader.clock.now_ms(), Hidden(settings)
     found = [group_row(row, fold, hidden, now_ms) for row in rows[(page - 1) * ROWS :]]
     return GroupList(found, total, sort, page, min(MOST_PAGES, max(1, -(-total // ROWS))), (page - 1) * ROWS + 1)
 

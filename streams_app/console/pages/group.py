@@ -17,8 +17,8 @@ from streams_app.console.pages.fold import group_path
 from streams_app.console.pages.paths import fold_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.hiding import Hidden
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.fold import Fold
 from streams_app.formatting import span
 from streams_app.operations.explain_group import explain
@@ -165,25 +165,23 @@ def html(model: GroupPage) -> str:
     return render("group.html", model=model, time_line=time_line)
 
 
-async def collect(sources: Sources, _: Declarations, asked: Asked) -> GroupPage:
+async def collect(reader: ConsoleReader, _: Declarations, asked: Asked) -> GroupPage:
     """Collect the page from Redis, a journal or the source, and the output topic."""
-    settings = sources.settings
+    settings = reader.settings
     fold = settings.fold(asked.named("fold", [fold.name for fold in settings.folds], "fold"))
     typed = asked.text("key")
     if not typed:
         raise PageError(400, "Which group? Write its key as the list of open groups shows it")
     hidden = Hidden(settings)
-    found = await sources.redis_part(
-        "the group", ("group", fold.name, typed), lambda: explain(settings, fold, typed, sources.clock)
-    )
+    found = await reader.redis_part("the group", ("group", fold.name, typed), lambda: explain(settings, fold, typed, reader.clock))
     states = () if isinstance(found, Missing) else found.states
     member = member_of_key(states[0].key) if states else keys_typed(typed)[0]
-    records = await sources.part(
-        "its records", ("records", fold.name, typed), lambda: _records(sources, fold, canonical_bytes(member), typed, hidden)
+    records = await reader.part(
+        "its records", ("records", fold.name, typed), lambda: _records(reader, fold, canonical_bytes(member), typed, hidden)
     )
     explanation = None if isinstance(found, Missing) else without_values(found, hidden)
-    parts = [] if explanation is None else await _parts(sources, fold, typed, explanation, states, hidden)
-    now_ms = sources.clock.now_ms()
+    parts = [] if explanation is None else await _parts(reader, fold, typed, explanation, states, hidden)
+    now_ms = reader.clock.now_ms()
     return GroupPage(
         fold.name, fold_path(fold.name), hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed), explanation,
         [found] if isinstance(found, Missing) else [], parts, records, now_ms, begin_of(fold, parts, now_ms),
@@ -224,7 +222,7 @@ def begin_of(fold: Fold, parts: Sequence[GroupPart], now_ms: int) -> int:
 
 
 async def _parts(
-    sources: Sources, fold: Fold, typed: str, explanation: GroupExplanation, states: Sequence[GroupState], hidden: Hidden
+    reader: ConsoleReader, fold: Fold, typed: str, explanation: GroupExplanation, states: Sequence[GroupState], hidden: Hidden
 ) -> list[GroupPart]:
     parts = []
     rows = [state.open for state in states] or [None]
@@ -233,16 +231,16 @@ async def _parts(
         if row is None:
             parts.append(GroupPart(verdict, lines))
             continue
-        events = await _events(sources, fold, typed, row, hidden)
+        events = await _events(reader, fold, typed, row, hidden)
         parts.append(GroupPart(verdict, lines, window_of(row, explanation.at_ms), events))
     return parts
 
 
-async def _events(sources: Sources, fold: Fold, typed: str, row: ListedGroup, hidden: Hidden) -> EventList | Missing:
+async def _events(reader: ConsoleReader, fold: Fold, typed: str, row: ListedGroup, hidden: Hidden) -> EventList | Missing:
     key = ("events", fold.name, typed, row.partition)
     where = RecordRange(fold.name, fold.source, row.partition, row.first_offset, row.last_offset)
     members = [member_of_key(row.key)]
-    events = await sources.part("its events", key, lambda: events_in(sources.settings, fold, where, typed, members))
+    events = await reader.part("its events", key, lambda: events_in(reader.settings, fold, where, typed, members))
     return events if isinstance(events, Missing) else event_list(events, hidden)
 
 
@@ -269,9 +267,9 @@ def event_list(found: GroupEvents, hidden: Hidden, most: int = SHOWN_EVENTS) -> 
     return EventList([event.at_ms for event in found.events], rows, found.source, found.is_whole)
 
 
-async def _records(sources: Sources, fold: Fold, key: bytes, typed: str, hidden: Hidden) -> RecordList:
+async def _records(reader: ConsoleReader, fold: Fold, key: bytes, typed: str, hidden: Hidden) -> RecordList:
     found = await newest_records(
-        sources.settings, fold.output, lambda record: record.key == key, most=SHOWN_RECORDS, limit=READ_RECORDS, key=key
+        reader.settings, fold.output, lambda record: record.key == key, most=SHOWN_RECORDS, limit=READ_RECORDS, key=key
     )
     rows = [row for record in found.records if (row := record_row(fold, record, typed, hidden)) is not None]
     return RecordList(rows, fold.output, found.read, found.is_whole)

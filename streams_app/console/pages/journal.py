@@ -17,10 +17,10 @@ from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import Kind, summary_of, topic_path, value_text
 from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.errors import ConfigurationError, CursorError
 from streams_app.formatting import compact_size, duration_text, escaped, milliseconds, shown
 from streams_app.operations.folded_events import parse_fold_id
@@ -209,26 +209,26 @@ def html(model: JournalConsolePage) -> str:
     return render("journal.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> JournalConsolePage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> JournalConsolePage:
     """Collect the page from the workers, the history and Redis."""
-    known = {one.name: one for one in sources.settings.journals}
+    known = {one.name: one for one in reader.settings.journals}
     journal = known[asked.named("journal", known, "journal")]
-    hidden, now_ms = Hidden(sources.settings), sources.clock.now_ms()
+    hidden, now_ms = Hidden(reader.settings), reader.clock.now_ms()
     question = _question(asked, now_ms, may_ask=not hidden.is_on)
-    states, missing = await sources.workers_part()
+    states, missing = await reader.workers_part()
     samples = [worker.samples for worker in states if not worker.fault]
-    rate = sources.history.rate_now("journal_entries_total", now_ms, {"journal": journal.name})
+    rate = reader.history.rate_now("journal_entries_total", now_ms, {"journal": journal.name})
     state, word = by_lag(most(samples, "journal_lag_records", journal=journal.name), rate, "current")
     path = journal_path(journal.name)
-    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in (path, "/workers")]
-    contents = await sources.redis_part("its days", ("journal", journal.name), lambda: _contents(sources.settings, journal, hidden))
+    problems = [one for one in problems_of(declarations, states, reader.history, now_ms) if one.link in (path, "/workers")]
+    contents = await reader.redis_part("its days", ("journal", journal.name), lambda: _contents(reader.settings, journal, hidden))
     entries = None
     if question.is_asked:
         key = ("journal events", journal.name, question)
-        entries = await sources.redis_part("its events", key, lambda: _entries(sources, journal, question))
+        entries = await reader.redis_part("its events", key, lambda: _entries(reader, journal, question))
     return JournalConsolePage(
         journal.name, path, state, word, problems, list(definition_of(journal)),
-        list(charts_of_journal(journal.name, sources.history, samples, now_ms)), contents, not hidden.is_on, question.key,
+        list(charts_of_journal(journal.name, reader.history, samples, now_ms)), contents, not hidden.is_on, question.key,
         question.is_unkeyed, question.begin, question.fold_id, entries, question.link(journal), question.command(journal),
         missing, now_ms,
     )  # fmt: skip
@@ -295,13 +295,13 @@ def _largest_key(journal: JournalSettings, key: bytes, size: int, hidden: Hidden
     return LargestKey(hidden.key(shown(typed)), size, key_link(journal, typed) if is_found and not hidden.is_on else "")
 
 
-async def _entries(sources: Sources, journal: JournalSettings, question: _Question) -> JournalEntries:
+async def _entries(reader: ConsoleReader, journal: JournalSettings, question: _Question) -> JournalEntries:
     key = None if question.is_unkeyed else question.key
     if question.fold_id:
-        found = await events_of_record(sources.settings, journal, key, question.fold_id, most=SHOWN)
+        found = await events_of_record(reader.settings, journal, key, question.fold_id, most=SHOWN)
     else:
         found = await events_of_key(
-            sources.settings, journal, key, question.begin, sources.clock.now_ms(), most=SHOWN, max_bytes=READ_BYTES
+            reader.settings, journal, key, question.begin, reader.clock.now_ms(), most=SHOWN, max_bytes=READ_BYTES
         )
     rows = [row_of_event(one, with_key=question.is_unkeyed) for one in found.events]
     next_link = question.link(journal, found.next) if found.next else ""

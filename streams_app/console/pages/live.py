@@ -16,10 +16,10 @@ from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import MOST_CHARACTERS, topic_path, value_text
 from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.console_reader import ConsoleReader, Missing, ServerState
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.formatting import duration_text, escaped, shown
 from streams_app.operations.live import PageOfView, contents_of_view, page_of_views
 from streams_app.operations.live_history import history_of_page, history_text
@@ -153,28 +153,28 @@ def html(model: ViewConsolePage) -> str:
     return render("live.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> ViewConsolePage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> ViewConsolePage:
     """Collect the page from the workers, the live view servers, the history and Redis."""
-    known = {one.name: one for one in sources.settings.live}
+    known = {one.name: one for one in reader.settings.live}
     view = known[asked.named("view", known, "live view")]
-    hidden, now_ms = Hidden(sources.settings), sources.clock.now_ms()
+    hidden, now_ms = Hidden(reader.settings), reader.clock.now_ms()
     page = "" if hidden.is_on else asked.text("page")
-    states, missing = await sources.workers_part()
+    states, missing = await reader.workers_part()
     samples = [worker.samples for worker in states if not worker.fault]
-    rate = sources.history.rate_now("live_events_total", now_ms, {"view": view.name})
+    rate = reader.history.rate_now("live_events_total", now_ms, {"view": view.name})
     path = view_path(view.name)
-    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in (path, "/workers")]
-    contents = await sources.redis_part("its pages", ("live", view.name), lambda: _contents(sources, view, hidden))
+    problems = [one for one in problems_of(declarations, states, reader.history, now_ms) if one.link in (path, "/workers")]
+    contents = await reader.redis_part("its pages", ("live", view.name), lambda: _contents(reader, view, hidden))
     shown_page = None
     if page:
-        shown_page = await sources.redis_part("the page", ("live page", view.name, page), lambda: _shown(sources, view, page))
-    hubs = await sources.part("the live view servers", "hubs-part", sources.hubs)
+        shown_page = await reader.redis_part("the page", ("live page", view.name, page), lambda: _shown(reader, view, page))
+    hubs = await reader.part("the live view servers", "hubs-part", reader.hubs)
     state, word = heading_of(view, contents, samples, rate)
     return ViewConsolePage(
         view.name, path, state, word, problems, list(definition_of(view)),
-        list(charts_of_view(view, sources.history, samples, now_ms)), contents, not hidden.is_on, page, shown_page,
+        list(charts_of_view(view, reader.history, samples, now_ms)), contents, not hidden.is_on, page, shown_page,
         f"streams-app live show {shlex.quote(escaped(page or 'PAGE'))} --view {view.name}",
-        hubs if isinstance(hubs, Missing) else [hub_row(hub, view.name) for hub in hubs], bool(sources.settings.console.hubs),
+        hubs if isinstance(hubs, Missing) else [hub_row(hub, view.name) for hub in hubs], bool(reader.settings.console.hubs),
         missing, now_ms,
     )  # fmt: skip
 
@@ -219,19 +219,19 @@ def charts_of_view(view: LiveView, history: History, workers: Sequence[Samples],
     yield line_chart("pages", "Pages with items", "groups", "Without end: `page` names an id instead of a page.", pages, window)
 
 
-async def _contents(sources: Sources, view: LiveView, hidden: Hidden) -> ViewPages:
-    found = await contents_of_view(sources.settings, view, SHOWN_PAGES)
+async def _contents(reader: ConsoleReader, view: LiveView, hidden: Hidden) -> ViewPages:
+    found = await contents_of_view(reader.settings, view, SHOWN_PAGES)
     largest = [
         LargestPage(hidden.key(shown(name)), count, "" if hidden.is_on else page_link(view, name)) for name, count in found.largest
     ]
     return ViewPages(STATES[found.state], found.state, found.why, found.pages, largest, found.read, found.is_whole)
 
 
-async def _shown(sources: Sources, view: LiveView, page: str) -> ShownPage:
-    (found,) = await page_of_views(sources.settings, page, [view.name])
+async def _shown(reader: ConsoleReader, view: LiveView, page: str) -> ShownPage:
+    (found,) = await page_of_views(reader.settings, page, [view.name])
     history = ""
     if view.is_of_topic and found.state.count == 0:
-        searched = await history_of_page(sources.settings, view, page, sources.clock, SEARCHED)
+        searched = await history_of_page(reader.settings, view, page, reader.clock, SEARCHED)
         history = history_text(searched, view)
     return shown_page_of(found, history)
 
@@ -255,11 +255,11 @@ def shown_page_of(found: PageOfView, history: str = "") -> ShownPage:
     )  # fmt: skip
 
 
-def hub_row(hub: WorkerState, view: str) -> HubRow:
+def hub_row(hub: ServerState, view: str) -> HubRow:
     """Return the row of a live view server."""
     if hub.fault:
         return HubRow(hub.url, "trouble", "away", f"it {hub.fault}", None, None, None, None)
-    states: list[WorkerState] = [hub]
+    states: list[ServerState] = [hub]
     says = "; ".join((*hub.health.reasons, *hub.health.remarks))
     is_ready = hub.health.is_ready
     return HubRow(

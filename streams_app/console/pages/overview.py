@@ -13,9 +13,9 @@ from streams_app.console.pages.problems import problems_of, sentence_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.pages.workers import WorkerRow, row_of
+from streams_app.console.reading.console_reader import ConsoleReader, Missing, ServerState
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.fold import Fold
 from streams_app.formatting import compact_size, counted, span
 from streams_app.requirements.components import components_of
@@ -84,16 +84,16 @@ def html(model: Overview) -> str:
     return render("overview.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations) -> Overview:
+async def collect(reader: ConsoleReader, declarations: Declarations) -> Overview:
     """Collect the page from the workers and the history."""
-    states, missing = await sources.workers_part()
+    states, missing = await reader.workers_part()
     if declarations.fault is not None:
-        missing.append(Missing("the subscribers", str(declarations.fault), sources.started_ms))
-    return overview_of(declarations, states, sources.history, sources.clock.now_ms(), missing)
+        missing.append(Missing("the subscribers", str(declarations.fault), reader.started_ms))
+    return overview_of(declarations, states, reader.history, reader.clock.now_ms(), missing)
 
 
 def overview_of(
-    declarations: Declarations, workers: Sequence[WorkerState], history: History, now_ms: int, missing: Sequence[Missing] = ()
+    declarations: Declarations, workers: Sequence[ServerState], history: History, now_ms: int, missing: Sequence[Missing] = ()
 ) -> Overview:
     """Return the page from what the workers answer and the history."""
     problems = list(problems_of(declarations, workers, history, now_ms))
@@ -112,7 +112,7 @@ def overview_of(
 # Figures
 
 
-def total(workers: Iterable[WorkerState], name: str, /, **labels: str) -> float | None:
+def total(workers: Iterable[ServerState], name: str, /, **labels: str) -> float | None:
     """Return the sum of a gauge over all workers; None if none reports it."""
     found = [value for worker in workers if (value := worker.samples.total(name, **labels)) is not None]
     return sum(found) if found else None
@@ -123,7 +123,7 @@ def most(workers: Iterable[Samples], name: str, /, **labels: str) -> float | Non
     return max((value for samples in workers if (value := samples.total(name, **labels)) is not None), default=None)
 
 
-def lag_of_folds(workers: Sequence[WorkerState]) -> float | None:
+def lag_of_folds(workers: Sequence[ServerState]) -> float | None:
     """Return the events that wait to be folded, of all folds; each worker counts all partitions of a fold."""
     folds: dict[str, float] = {}
     for worker in workers:
@@ -132,7 +132,7 @@ def lag_of_folds(workers: Sequence[WorkerState]) -> float | None:
     return sum(folds.values()) if folds else None
 
 
-def numbers_of(workers: Sequence[WorkerState], history: History, now_ms: int) -> Iterator[Figure]:
+def numbers_of(workers: Sequence[ServerState], history: History, now_ms: int) -> Iterator[Figure]:
     """Yield the numbers at which people glance."""
     window = window_of(history, now_ms)
     slots, step = window.slots, window.step
@@ -153,7 +153,7 @@ def numbers_of(workers: Sequence[WorkerState], history: History, now_ms: int) ->
     yield Figure("lag", "Lag", lag_of_folds(workers), "events", "events not folded yet", lag)
 
 
-def summary_of(workers: Sequence[WorkerState], numbers: Sequence[Figure], folds: int) -> str:
+def summary_of(workers: Sequence[ServerState], numbers: Sequence[Figure], folds: int) -> str:
     """Return a sentence about what the application does now."""
     events, records, share = (figure.value for figure in numbers[:3])
     answering = sum(not worker.fault for worker in workers)

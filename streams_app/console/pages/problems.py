@@ -9,8 +9,8 @@ from streams_app.console.pages.model import Problem
 from streams_app.console.pages.paths import OF_ALERTS, WORKERS_PATH, fold_path, store_path
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.alerts import Alert, Facts, alerts_of
+from streams_app.console.reading.console_reader import ServerState
 from streams_app.console.reading.history import History
-from streams_app.console.reading.sources import WorkerState
 from streams_app.formatting import counted
 from streams_app.requirements.components import dead_letter_topics
 from streams_app.requirements.declarations import Declarations
@@ -30,7 +30,7 @@ def link_of(alert: Alert, declarations: Declarations) -> str:
 
 
 def problems_of(
-    declarations: Declarations, workers: Sequence[WorkerState], history: History, now_ms: int
+    declarations: Declarations, workers: Sequence[ServerState], history: History, now_ms: int
 ) -> Iterator[Problem]:  # fmt: skip
     """Yield why not all is well: workers that do not answer or are not ready, their remarks, and alerts that hold."""
     answering = [worker for worker in workers if not worker.fault]
@@ -56,7 +56,7 @@ def problems_of(
         yield Problem(alert.severity, alert.text, link_of(alert, declarations), alert.rule)
 
 
-def _away(workers: Sequence[WorkerState]) -> Iterator[Problem]:
+def _away(workers: Sequence[ServerState]) -> Iterator[Problem]:
     for worker in workers:
         away = [component for component, is_up in worker.samples.by("up", "component").items() if not is_up]
         for component in away:
@@ -93,7 +93,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def sentence_of(problems: Sequence[Problem], workers: Sequence[WorkerState]) -> str:
+def sentence_of(problems: Sequence[Problem], workers: Sequence[ServerState]) -> str:
     """Return the sentence at the top of the page."""
     if not problems:
         return "All is well."

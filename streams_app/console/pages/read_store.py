@@ -17,9 +17,9 @@ from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import MOST_CHARACTERS, topic_path
 from streams_app.console.reading.asking import Asked
 from streams_app.console.reading.comparing import ComparisonProgress, ComparisonResult
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.history import EVERY_MS, History
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.formatting import escaped, shown
@@ -176,29 +176,29 @@ def html(model: StoreConsolePage) -> str:
     return render("read_store.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> StoreConsolePage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> StoreConsolePage:
     """Collect the page from the workers and the history, the store, and Kafka."""
-    settings = sources.settings
+    settings = reader.settings
     known = {one.name: one for one in settings.read_stores}
     store = known[asked.named("store", known, "read store")]
-    hidden, now_ms = Hidden(settings), sources.clock.now_ms()
-    states, missing = await sources.workers_part()
+    hidden, now_ms = Hidden(settings), reader.clock.now_ms()
+    states, missing = await reader.workers_part()
     samples = [worker.samples for worker in states if not worker.fault]
-    rate = sources.history.rate_now("read_store_writes_total", now_ms, {"store": store.name})
+    rate = reader.history.rate_now("read_store_writes_total", now_ms, {"store": store.name})
     state, word = store_state(store.name, samples, rate)
     path = store_path(store.name)
     links = (path, "/workers", topic_path(store.dead_letters))
-    problems = [one for one in problems_of(declarations, states, sources.history, now_ms) if one.link in links]
+    problems = [one for one in problems_of(declarations, states, reader.history, now_ms) if one.link in links]
     key = ("read store", store.name)
-    checkpoints = await sources.part("its checkpoints", (*key, "checkpoints"), lambda: checkpoints_of(settings, store))
-    ends = await sources.part("the ends of its topics", (*key, "ends"), lambda: log_bounds_of(settings, store))
-    result = sources.comparisons.results.get(store.name)
+    checkpoints = await reader.part("its checkpoints", (*key, "checkpoints"), lambda: checkpoints_of(settings, store))
+    ends = await reader.part("the ends of its topics", (*key, "ends"), lambda: log_bounds_of(settings, store))
+    result = reader.comparisons.results.get(store.name)
     return StoreConsolePage(
         store.name, path, state, word, problems, list(definition_of(store, settings)),
-        list(charts_of_store(store.name, sources.history, now_ms)), last_batch_ms(store.name, sources.history, now_ms),
+        list(charts_of_store(store.name, reader.history, now_ms)), last_batch_ms(store.name, reader.history, now_ms),
         checkpoints if isinstance(checkpoints, Missing) else table_of(checkpoints, {} if isinstance(ends, Missing) else ends),
         ends if isinstance(ends, Missing) else None, None if result is None else comparison_of(store.name, result, hidden),
-        sources.comparisons.progress, KINDS, missing, sources.history.since_ms(now_ms),
+        reader.comparisons.progress, KINDS, missing, reader.history.since_ms(now_ms),
         now_ms, offered(settings, ("repair", "Repair…", {"store": store.name})),
     )  # fmt: skip
 
@@ -281,7 +281,7 @@ def comparison_of(store: str, result: ComparisonResult, hidden: Hidden) -> Compa
 
 
 async def stored_groups(
-    sources: Sources, fold: Fold, typed: str, members: Sequence[bytes], version: int | None
+    reader: ConsoleReader, fold: Fold, typed: str, members: Sequence[bytes], version: int | None
 ) -> list[GroupInStore | Missing]:
     """Return what each read store of a fold has of a group.
 
@@ -290,12 +290,12 @@ async def stored_groups(
         members: The members that it may mean.
         version: Version of the record with which the values are compared.
     """
-    hidden, found = Hidden(sources.settings), list[GroupInStore | Missing]()
-    for store in sources.settings.read_stores:
+    hidden, found = Hidden(reader.settings), list[GroupInStore | Missing]()
+    for store in reader.settings.read_stores:
         if fold.name in store.folds:
             key = ("stored group", store.name, fold.name, typed)
             ask = partial(cells_of_group, store, fold, members, SHOWN_CELLS + 1)
-            cells = await sources.part(f"its group in read store {store.name}", key, ask)
+            cells = await reader.part(f"its group in read store {store.name}", key, ask)
             found.append(cells if isinstance(cells, Missing) else stored_group(store.name, cells, version, hidden))
     return found
 

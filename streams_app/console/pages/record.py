@@ -16,8 +16,8 @@ from streams_app.console.pages.rendering import render
 from streams_app.console.pages.subscriber import EventAnswer, answer_of
 from streams_app.console.pages.topic import RecordText, record_text, topic_path
 from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.hiding import Hidden
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.operations.folded_events import RecordRange, parse_fold_id
@@ -90,35 +90,35 @@ def html(model: RecordPage) -> str:
     return render("record.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> RecordPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> RecordPage:
     """Collect the page from the output topic, and from a journal or the source."""
-    fold = sources.settings.fold(asked.named("fold", [fold.name for fold in sources.settings.folds], "fold"))
+    fold = reader.settings.fold(asked.named("fold", [fold.name for fold in reader.settings.folds], "fold"))
     fold_id, typed = asked.text("id"), asked.text("key")
     where = range_of(fold, fold_id)
     if not typed:
         raise PageError(400, "Of which group? key is missing: the page of the group has links to its records")
-    hidden, members = Hidden(sources.settings), keys_typed(typed)
+    hidden, members = Hidden(reader.settings), keys_typed(typed)
     key = ("record", fold_id, typed)
-    found = await sources.part("the record", key, lambda: _record(sources, fold, fold_id, typed, hidden))
-    events = await sources.part(
-        "its events", ("record events", fold_id, typed), lambda: events_in(sources.settings, fold, where, typed, members)
+    found = await reader.part("the record", key, lambda: _record(reader, fold, fold_id, typed, hidden))
+    events = await reader.part(
+        "its events", ("record events", fold_id, typed), lambda: events_in(reader.settings, fold, where, typed, members)
     )
     listed = events if isinstance(events, Missing) else event_list(events, hidden, SHOWN_EVENTS)
     version = None if isinstance(found, Missing) else found.version
-    stores = await stored_groups(sources, fold, typed, members, version)
+    stores = await stored_groups(reader, fold, typed, members, version)
     record = None if isinstance(found, Missing) or hidden.is_on else found.record
-    calls = [] if record is None else await _calls(sources, declarations, fold, record)
+    calls = [] if record is None else await _calls(reader, declarations, fold, record)
     return RecordPage(
         fold.name, fold_path(fold.name), fold_id, hidden.key(typed), "" if hidden.is_on else group_path(fold.name, typed),
         fold.source, topic_path(fold.source), fold.output, topic_path(fold.output), where.partition, where.first, where.last, found,
-        listed, stores, calls, f"streams-app journal read KEY --fold {fold_id}", sources.clock.now_ms(),
+        listed, stores, calls, f"streams-app journal read KEY --fold {fold_id}", reader.clock.now_ms(),
     )  # fmt: skip
 
 
-async def _calls(sources: Sources, declarations: Declarations, fold: Fold, record: RecordText) -> list[SubscriberCalls]:
+async def _calls(reader: ConsoleReader, declarations: Declarations, fold: Fold, record: RecordText) -> list[SubscriberCalls]:
     names = [one.subscriber.name for one in declarations.workload.subscriptions if one.topic == fold.output]
     position = f"{fold.output}:{record.partition}:{record.offset}"
-    answers = [await answer_of(sources, declarations, name, position) for name in names]
+    answers = [await answer_of(reader, declarations, name, position) for name in names]
     links = [f"{subscriber_path(name)}?{urlencode({'event': position})}#event" for name in names]
     return [SubscriberCalls(*one) for one in zip(names, links, answers, strict=True)]
 
@@ -138,12 +138,10 @@ def range_of(fold: Fold, fold_id: str) -> RecordRange:
     return where
 
 
-async def _record(sources: Sources, fold: Fold, fold_id: str, typed: str, hidden: Hidden) -> FoundRecord:
+async def _record(reader: ConsoleReader, fold: Fold, fold_id: str, typed: str, hidden: Hidden) -> FoundRecord:
     wanted = ("fold-id", fold_id.encode())
     key = canonical_bytes(keys_typed(typed)[-1])
-    found = await newest_records(
-        sources.settings, fold.output, lambda record: wanted in record.headers, most=1, limit=READ, key=key
-    )
+    found = await newest_records(reader.settings, fold.output, lambda record: wanted in record.headers, most=1, limit=READ, key=key)
     record = found.records[0] if found.records else None
     text = None if record is None else record_text(record, hidden)
     about = None if record is None else record_row(fold, record, typed, hidden)

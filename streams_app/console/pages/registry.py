@@ -24,7 +24,7 @@ from streams_app.console.pages import (
 )
 from streams_app.console.pages.paths import WORKERS_PATH
 from streams_app.console.reading.asking import Asked
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.requirements.declarations import Declarations
 
 
@@ -52,13 +52,13 @@ class ConsolePage(NamedTuple):
     what: str
     html: Callable[[Any], str]
     model: type[msgspec.Struct]
-    collect: Callable[[Sources, Declarations, Asked], Awaitable[Any]]
+    collect: Callable[[ConsoleReader, Declarations, Asked], Awaitable[Any]]
     parameters: tuple[Parameter, ...] = ()
     is_live: bool = True
 
 
-async def _overview(sources: Sources, declarations: Declarations, _: Asked) -> overview.Overview:
-    return await overview.collect(sources, declarations)
+async def _overview(reader: ConsoleReader, declarations: Declarations, _: Asked) -> overview.Overview:
+    return await overview.collect(reader, declarations)
 
 
 PAGES: Final = (

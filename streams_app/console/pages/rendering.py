@@ -17,7 +17,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from streams_app.console.reading.sources import Missing
+from streams_app.console.reading.console_reader import Missing
 from streams_app.formatting import compact_size, counted, duration_text, escaped, percentage, shown, span, time_text
 
 _NICE: Final = (1, 2, 2.5, 5, 10)

@@ -19,7 +19,7 @@ from streams_app.console.pages.rendering import render
 from streams_app.console.pages.settings import SETTINGS_PATH
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked, OtherPage
-from streams_app.console.reading.sources import Missing, Sources
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.errors import ConfigurationError
 from streams_app.operations.folded_events import parse_fold_id
 from streams_app.operations.groups import folds_with_open
@@ -72,19 +72,19 @@ def html(model: SearchPage) -> str:
     return render("search.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> SearchPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> SearchPage:
     """Collect the page from the declarations, and from Redis whether a group with this key is open."""
     text = asked.text("q").strip()
     if not text:
-        return SearchPage("", [], 0, None, [], "", sources.clock.now_ms())
+        return SearchPage("", [], 0, None, [], "", reader.clock.now_ms())
     hits = [*meant(declarations, text), *matching(text, list(named(declarations)))]
-    folds = await sources.redis_part("the open groups", ("search", text), lambda: folds_with_open(sources.settings, text))
+    folds = await reader.redis_part("the open groups", ("search", text), lambda: folds_with_open(reader.settings, text))
     groups = folds if isinstance(folds, Missing) else [Hit("open group", text, group_path(fold, text), fold) for fold in folds]
     straight = groups[0].link if not isinstance(groups, Missing) and len(groups) == 1 and not hits else ""
-    may_ask = not sources.settings.console.hide_values
+    may_ask = not reader.settings.console.hide_values
     offers = list(offered(declarations, text))[:MOST_OFFERS] if may_ask else []
     return SearchPage(
-        text, hits[:MOST_HITS], max(0, len(hits) - MOST_HITS), groups, offers, straight, sources.clock.now_ms()
+        text, hits[:MOST_HITS], max(0, len(hits) - MOST_HITS), groups, offers, straight, reader.clock.now_ms()
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from streams_app.checking import findings
 from streams_app.console.pages.model import State
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked
-from streams_app.console.reading.sources import Missing, Sources
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.finding import Finding, Level
 from streams_app.formatting import counted
 from streams_app.requirements.declarations import Declarations
@@ -71,16 +71,16 @@ def html(model: SettingsPage) -> str:
     return render("settings.html", model=model)
 
 
-async def collect(sources: Sources, _: Declarations, asked: Asked) -> SettingsPage:
+async def collect(reader: ConsoleReader, _: Declarations, asked: Asked) -> SettingsPage:
     """Collect the page from the settings of the console; if it is asked to, run the checks."""
-    sections = sections_of(sources.settings)
+    sections = sections_of(reader.settings)
     checked = None
     if asked.choice("check", CHECKS, "no") == "run":
         # Answers that took long are shared for longer, so that browsers cannot have the checks run one after the other.
-        checked = await sources.patient().redis_part("the result of check", "check", lambda: _checked(sources))
+        checked = await reader.patient().redis_part("the result of check", "check", lambda: _checked(reader))
     return SettingsPage(
         sections, sum(section.changed for section in sections), sum(len(section.settings) for section in sections),
-        SETTINGS_PATH, f"{SETTINGS_PATH}?check=run", checked, sources.clock.now_ms(),
+        SETTINGS_PATH, f"{SETTINGS_PATH}?check=run", checked, reader.clock.now_ms(),
     )  # fmt: skip
 
 
@@ -92,10 +92,10 @@ def sections_of(settings: Settings) -> list[SettingSection]:
     return [SettingSection(name, rows, sum(row.is_changed for row in rows)) for name, rows in tables.items()]
 
 
-async def _checked(sources: Sources) -> CheckResult:
-    async with aclosing(findings(sources.settings, sources.clock)) as each:
+async def _checked(reader: ConsoleReader) -> CheckResult:
+    async with aclosing(findings(reader.settings, reader.clock)) as each:
         found = [finding async for finding in each]
-    return result_of(found, sources.clock.now_ms())
+    return result_of(found, reader.clock.now_ms())
 
 
 def result_of(found: list[Finding], at_ms: int) -> CheckResult:

@@ -16,9 +16,9 @@ from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.pages.topic import topic_path
 from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.formatting import counted, shown
 from streams_app.operations.event_facts import EventState, FoldedEventState
 from streams_app.operations.event_text import event_sentences
@@ -131,43 +131,43 @@ def html(model: SubscriberPage) -> str:
     return render("subscriber.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> SubscriberPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> SubscriberPage:
     """Collect the page from the workers and the history; for an event, from Kafka and Redis."""
     known = {one.subscriber.name: one for one in declarations.workload.subscriptions}
     one = known[asked.named("subscriber", known, "subscriber")]
-    name, may_ask = one.subscriber.name, not sources.settings.console.hide_values
+    name, may_ask = one.subscriber.name, not reader.settings.console.hide_values
     which = asked.text("event") if may_ask else ""
-    states, missing = await sources.workers_part()
-    now_ms = sources.clock.now_ms()
+    states, missing = await reader.workers_part()
+    now_ms = reader.clock.now_ms()
     samples = [worker.samples for worker in states if not worker.fault]
-    rate = sources.history.rate_now("subscriber_finished_total", now_ms, {"subscriber": name})
+    rate = reader.history.rate_now("subscriber_finished_total", now_ms, {"subscriber": name})
     state, word = subscriber_state(name, samples, rate) if one.subscriber.is_enabled else DISABLED
     links = (subscriber_path(name), "/workers", topic_path(one.dead_letters))
-    problems = [problem for problem in problems_of(declarations, states, sources.history, now_ms) if problem.link in links]
+    problems = [problem for problem in problems_of(declarations, states, reader.history, now_ms) if problem.link in links]
     definition = [
         Rule("does", one.subscriber.description), Rule("reads", one.topic, topic_path(one.topic)),
         Rule("may run twice", {"yes": "yes", "no": "no", "unknown": "deduplicated"}[one.subscriber.idempotent]),
         Rule("rejects to", one.dead_letters, topic_path(one.dead_letters)),
     ]  # fmt: skip
 
-    answer = await answer_of(sources, declarations, name, which) if which else None
+    answer = await answer_of(reader, declarations, name, which) if which else None
     return SubscriberPage(
         name, subscriber_path(name), state, word, problems, definition,
-        list(charts_of_subscriber(name, sources.history, samples, now_ms)), may_ask, which, answer,
-        missing, now_ms, await _waiting(sources, declarations, name),
+        list(charts_of_subscriber(name, reader.history, samples, now_ms)), may_ask, which, answer,
+        missing, now_ms, await _waiting(reader, declarations, name),
         offered(
-            sources.settings, ("retry", "Retry now…", {"subscriber": name}), ("reset", "Reset…", {"subscriber": name}),
+            reader.settings, ("retry", "Retry now…", {"subscriber": name}), ("reset", "Reset…", {"subscriber": name}),
             ("replay", "Replay its dead letters…", {"of": f"subscriber:{name}"}),
         ),
     )  # fmt: skip
 
 
-async def _waiting(sources: Sources, declarations: Declarations, name: str) -> WaitingList | Missing:
+async def _waiting(reader: ConsoleReader, declarations: Declarations, name: str) -> WaitingList | Missing:
     one = next(one for one in declarations.workload.subscriptions if one.subscriber.name == name)
-    may_ask = not sources.settings.console.hide_values
+    may_ask = not reader.settings.console.hide_values
 
     async def listed() -> WaitingList:
-        found = await waiting_events(sources.settings, one, sources.clock, MOST_WAITING)
+        found = await waiting_events(reader.settings, one, reader.clock, MOST_WAITING)
         rows = [
             WaitingRow(
                 event.position, event.attempts, event.due_ms,
@@ -177,10 +177,10 @@ async def _waiting(sources: Sources, declarations: Declarations, name: str) -> W
         ]  # fmt: skip
         return WaitingList(rows, found.events, found.is_whole)
 
-    return await sources.redis_part("what waits for a retry", ("waiting", name), listed)
+    return await reader.redis_part("what waits for a retry", ("waiting", name), listed)
 
 
-async def answer_of(sources: Sources, declarations: Declarations, name: str, which: str) -> EventAnswer | Missing:
+async def answer_of(reader: ConsoleReader, declarations: Declarations, name: str, which: str) -> EventAnswer | Missing:
     """Return what ``events explain`` says of an event of a declared subscriber.
 
     Args:
@@ -189,8 +189,8 @@ async def answer_of(sources: Sources, declarations: Declarations, name: str, whi
     one = next(one for one in declarations.workload.subscriptions if one.subscriber.name == name)
 
     async def explained() -> EventAnswer:
-        scope = SearchScope(sources.clock.now_ms() - SINCE_MS, SEARCHED)
-        found = await explain_event(sources.settings, one, which, sources.clock, scope)
+        scope = SearchScope(reader.clock.now_ms() - SINCE_MS, SEARCHED)
+        found = await explain_event(reader.settings, one, which, reader.clock, scope)
         return EventAnswer(
             [
                 EventParagraph(verdict, [EventFact(label, text) for label, text in facts.items() if text])
@@ -201,7 +201,7 @@ async def answer_of(sources: Sources, declarations: Declarations, name: str, whi
             else [line_of(event, found.at_ms) for event in found.events if event.timestamp_ms],
         )
 
-    return await sources.redis_part("the event", ("event", name, which), explained)
+    return await reader.redis_part("the event", ("event", name, which), explained)
 
 
 def charts_of_subscriber(name: str, history: History, workers: Sequence[Samples], now_ms: int) -> Iterator[Chart]:

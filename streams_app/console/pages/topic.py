@@ -14,8 +14,8 @@ from streams_app.console.pages.action_links import ActionLink, replay_links
 from streams_app.console.pages.paths import fold_path, store_path, subscriber_path, view_path
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked, PageError
+from streams_app.console.reading.console_reader import ConsoleReader, Missing
 from streams_app.console.reading.hiding import Hidden
-from streams_app.console.reading.sources import Missing, Sources
 from streams_app.formatting import escaped, shown
 from streams_app.operations.dead_letter import ListedDeadLetter, split_headers
 from streams_app.operations.newest_records import TopicRecord, newest_records
@@ -179,20 +179,20 @@ def html(model: TopicPage) -> str:
     return render("topic.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, asked: Asked) -> TopicPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, asked: Asked) -> TopicPage:
     """Collect the page from Kafka."""
     topics = {topic.name: topic for topic in topics_of(declarations.workload)}
     topic = topics[asked.named("topic", topics, "topic")]
     key, partition = asked.text("key"), partition_of(asked)
-    hidden = Hidden(sources.settings)
+    hidden = Hidden(reader.settings)
     is_counted = topic.role == DEAD_LETTERS and not key and partition is None
-    records = await sources.part(
+    records = await reader.part(
         "its records", ("topic", topic.name, key, partition),
-        lambda: _records(sources, topic.name, key, partition, is_counted=is_counted),
+        lambda: _records(reader, topic.name, key, partition, is_counted=is_counted),
     )  # fmt: skip
     return TopicPage(
         topic.name, topic.role, list(topic.users), topic_path(topic.name), hidden.key(key) if key else "", partition, records,
-        sources.clock.now_ms(), replay_links(sources.settings, declarations, topic.name),
+        reader.clock.now_ms(), replay_links(reader.settings, declarations, topic.name),
     )  # fmt: skip
 
 
@@ -208,9 +208,9 @@ def partition_of(asked: Asked) -> int | None:
     return int(text) if text else None
 
 
-async def _records(sources: Sources, topic: str, key: str, partition: int | None, *, is_counted: bool) -> TopicRecords:
-    wanted, hidden = key.encode("utf-8", "surrogateescape") if key else None, Hidden(sources.settings)
-    counts = DeadLetterCounts(sources.settings)
+async def _records(reader: ConsoleReader, topic: str, key: str, partition: int | None, *, is_counted: bool) -> TopicRecords:
+    wanted, hidden = key.encode("utf-8", "surrogateescape") if key else None, Hidden(reader.settings)
+    counts = DeadLetterCounts(reader.settings)
 
     def keep(record: TopicRecord) -> bool:
         if is_counted:
@@ -218,7 +218,7 @@ async def _records(sources: Sources, topic: str, key: str, partition: int | None
         return wanted is None or record.key == wanted
 
     limit = READ_DEAD_LETTERS if is_counted else READ if wanted is None else READ_FOR_KEY
-    found = await newest_records(sources.settings, topic, keep, most=SHOWN, limit=limit, key=wanted, partition=partition)
+    found = await newest_records(reader.settings, topic, keep, most=SHOWN, limit=limit, key=wanted, partition=partition)
     rows = [record_text(record, hidden) for record in found.records]
     return TopicRecords(rows, found.partitions, found.read, found.is_whole, counts.summary())
 

@@ -12,9 +12,9 @@ from streams_app.console.pages.paths import WORKERS_PATH
 from streams_app.console.pages.problems import problems_of
 from streams_app.console.pages.rendering import render
 from streams_app.console.reading.asking import Asked
+from streams_app.console.reading.console_reader import ConsoleReader, Missing, ServerState
 from streams_app.console.reading.history import History
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing, Sources, WorkerState
 from streams_app.folding.store.replies import RESYNC_CAUSES
 from streams_app.requirements.declarations import Declarations
 
@@ -142,19 +142,19 @@ def html(model: WorkersPage) -> str:
     return render("workers.html", model=model)
 
 
-async def collect(sources: Sources, declarations: Declarations, _: Asked) -> WorkersPage:
+async def collect(reader: ConsoleReader, declarations: Declarations, _: Asked) -> WorkersPage:
     """Collect the page from the workers and the history."""
-    states, missing = await sources.workers_part()
-    now_ms = sources.clock.now_ms()
+    states, missing = await reader.workers_part()
+    now_ms = reader.clock.now_ms()
     problems = [
         one
-        for one in problems_of(declarations, states, sources.history, now_ms)
+        for one in problems_of(declarations, states, reader.history, now_ms)
         if one.link == WORKERS_PATH or one.alert == "NoWorker"
     ]
-    return page_of(states, sources.history, now_ms, problems, missing)
+    return page_of(states, reader.history, now_ms, problems, missing)
 
 
-def row_of(worker: WorkerState, now_ms: int) -> WorkerRow:
+def row_of(worker: ServerState, now_ms: int) -> WorkerRow:
     """Return the row of a worker in the list."""
     samples = worker.samples
     if worker.fault:
@@ -179,7 +179,7 @@ def _cpu(samples: Samples, started: float | None, now_ms: int) -> float | None:
 
 
 def page_of(
-    workers: Sequence[WorkerState], history: History, now_ms: int, problems: list[Problem], missing: list[Missing]
+    workers: Sequence[ServerState], history: History, now_ms: int, problems: list[Problem], missing: list[Missing]
 ) -> WorkersPage:
     """Return the page from what the workers answer and the history."""
     parts = [part_of(worker, history, now_ms, has_charts=number < MOST_CHARTS) for number, worker in enumerate(workers)]
@@ -187,7 +187,7 @@ def page_of(
     return WorkersPage(problems, parts, versions, missing, history.since_ms(now_ms), now_ms)
 
 
-def part_of(worker: WorkerState, history: History, now_ms: int, *, has_charts: bool) -> WorkerPart:
+def part_of(worker: ServerState, history: History, now_ms: int, *, has_charts: bool) -> WorkerPart:
     """Return what is shown of a worker."""
     row = row_of(worker, now_ms)
     says = [row.fault] if worker.fault else [*worker.health.reasons, *worker.health.remarks]
@@ -199,7 +199,7 @@ def part_of(worker: WorkerState, history: History, now_ms: int, *, has_charts: b
     )  # fmt: skip
 
 
-def outages_of(worker: WorkerState, history: History, now_ms: int) -> Iterator[Outage]:
+def outages_of(worker: ServerState, history: History, now_ms: int) -> Iterator[Outage]:
     """Yield the causes that hold now, by the metrics of a worker."""
     found: tuple[tuple[OutageKind, str, str, float], ...] = (
         ("not ready", "not_ready", "cause", 1.0),

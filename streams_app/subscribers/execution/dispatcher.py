@@ -64,8 +64,8 @@ class RecentEnds:
         return self._ended if now_ms - self._since_ms < 2 * SOON_MS else 0
 
 
-class EventSource(Protocol):
-    """A partition that supplies events to the dispatcher; ``now_ms`` is the wall clock."""
+class PartitionQueue(Protocol):
+    """The waiting events of a partition, from which the dispatcher takes; ``now_ms`` is the wall clock."""
 
     @property
     def in_flight(self) -> int:
@@ -78,7 +78,7 @@ class EventSource(Protocol):
             is_fresh: See :attr:`.StartRequest.is_fresh`.
 
         Returns:
-            The attempts. The dispatcher starts them, except those with ``is_unrecorded``, which start later: when the source passes
+            The attempts. The dispatcher starts them, except those with ``is_unrecorded``, which start later: when the queue passes
             them to :meth:`Dispatcher.start`.
         """
 
@@ -140,23 +140,23 @@ class Dispatcher:
         self._recent_ends = RecentEnds()
         self._rate_limiter = rate_limiter
         self._on_fatal = on_fatal
-        self._sources: deque[EventSource] = deque()
-        self._attempts: dict[Attempt, EventSource] = {}
+        self._queues: deque[PartitionQueue] = deque()
+        self._attempts: dict[Attempt, PartitionQueue] = {}
         self._count_all = count
         self._failures = FailureReporter(name, retries)
         self.executor = make_executor(self._on_ended)
 
-    def join(self, source: EventSource) -> None:
+    def join(self, queue: PartitionQueue) -> None:
         """Add a partition, from which events are taken from now on."""
-        self._sources.append(source)
+        self._queues.append(queue)
         if self._rate_limiter is not None:
             self._rate_limiter.start(self._wanted, self.kick)
 
-    def remove_source(self, source: EventSource) -> None:
+    def remove_queue(self, queue: PartitionQueue) -> None:
         """Stop taking events from a partition; attempts that were taken continue."""
-        if source in self._sources:
-            self._sources.remove(source)
-        if not self._sources:
+        if queue in self._queues:
+            self._queues.remove(queue)
+        if not self._queues:
             self._failures.report_suppressed(self._clock.monotonic_ms(), is_last=True)
             if self._rate_limiter is not None:
                 self._rate_limiter.stop()
@@ -167,14 +167,14 @@ class Dispatcher:
 
     def is_full(self) -> bool:
         """Return whether the reader of any partition is paused; may be called from any thread."""
-        return any(source.in_flight for source in list(self._sources))
+        return any(queue.in_flight for queue in list(self._queues))
 
     def statuses(self) -> list[PartitionStatus]:
         """Return the status of each partition that supplies events.
 
         If no attempt may start because the rate limiter waits for Redis, ``waits_for`` of each partition also contains ``redis``.
         """
-        statuses = [source.status() for source in self._sources]
+        statuses = [queue.status() for queue in self._queues]
         if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
             return [status._replace(waits_for=status.waits_for | {"redis"}) for status in statuses]
         return statuses
@@ -190,7 +190,7 @@ class Dispatcher:
         """
         self.circuit_breaker.probe_now()
         now_ms = self._clock.now_ms()
-        events = sum([source.retry_now(now_ms) for source in self._sources])
+        events = sum([queue.retry_now(now_ms) for queue in self._queues])
         logger.info("retries on request events=%d subscriber=%s", events, self._name)
         self.kick()
         return events
@@ -228,7 +228,7 @@ class Dispatcher:
         is open, it is at most 1.
         """
         now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._attempts)
-        ready = sum(source.ready(now_ms) for source in self._sources)
+        ready = sum(queue.ready(now_ms) for queue in self._queues)
         if self.circuit_breaker.is_suspended:
             return min(ready, int(self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._attempts))))
         return min(ready, max(room, 2 * used)) if room > 0 else 0
@@ -242,26 +242,26 @@ class Dispatcher:
             # Rotated only at every other probe: otherwise, of two partitions, one would always supply the fresh events, and the
             # other one the retries.
             self._turn()
-        for source in [*self._sources]:
-            if attempts := source.take(1, now_ms, is_fresh=wants_fresh):
-                self._attempts.update(dict.fromkeys(attempts, source))
+        for queue in [*self._queues]:
+            if attempts := queue.take(1, now_ms, is_fresh=wants_fresh):
+                self._attempts.update(dict.fromkeys(attempts, queue))
                 return attempts
         return []
 
     def _take(self, now_ms: int, most: int) -> list[Attempt]:
         taken: list[Attempt] = []
         empty = 0
-        while (room := most - len(self._attempts)) > 0 and empty < len(self._sources):
-            source = self._turn()
-            attempts = source.take(min(AT_ONCE, room), now_ms)
-            self._attempts.update(dict.fromkeys(attempts, source))
+        while (room := most - len(self._attempts)) > 0 and empty < len(self._queues):
+            queue = self._turn()
+            attempts = queue.take(min(AT_ONCE, room), now_ms)
+            self._attempts.update(dict.fromkeys(attempts, queue))
             taken += attempts
             empty = 0 if attempts else empty + 1
         return taken
 
-    def _turn(self) -> EventSource:
-        self._sources.rotate(-1)
-        return self._sources[-1]
+    def _turn(self) -> PartitionQueue:
+        self._queues.rotate(-1)
+        return self._queues[-1]
 
     def _on_ended(self, attempts: list[Attempt]) -> None:
         try:
@@ -279,8 +279,8 @@ class Dispatcher:
         self._recent_ends.add(len(attempts), self._clock.monotonic_ms())
         uncounted = self._uncounted(attempts)
         # Grouped without sorting, because attempts that were taken together from one partition usually end together.
-        for source, some in groupby(attempts, key=self._attempts.pop):
-            source.ended(list(some), uncounted)
+        for queue, some in groupby(attempts, key=self._attempts.pop):
+            queue.ended(list(some), uncounted)
         self._failures.report(self._clock.now_ms(), self._clock.monotonic_ms())  # now it is known when each is retried
         self.kick()
 

@@ -153,7 +153,7 @@ class SubscriberProcessor(Processor):
         if self._tasks:
             self._guarantee.stop()
         executor = self._context.dispatcher.executor
-        self._context.dispatcher.remove_source(self)
+        self._context.dispatcher.remove_queue(self)
         executor.recall(self._partition.running)
         if not await self._waiter.within(max(0.0, seconds - RELEASE_SECONDS)):
             executor.cancel(list(self._partition.running))

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from streams_app.clock import SystemClock
 from streams_app.console.pages.registry import PAGES
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.console.server import ConsoleServer
 from streams_app.console.serving import listen
 from streams_app.health.http_connections import Connections, url_of
@@ -24,9 +24,9 @@ from streams_app.settings import Settings
 class RunningConsole:
     """A console, and a client that sends no cookies of its own."""
 
-    def __init__(self, url: str, sources: Sources, session: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, reader: ConsoleReader, session: aiohttp.ClientSession) -> None:
         self.url = url
-        self.sources = sources
+        self.reader = reader
         self._session = session
 
     async def get(self, path: str, **options: Any) -> tuple[int, str, Any]:
@@ -51,25 +51,25 @@ class RunningConsole:
 async def running_console(settings: Settings) -> AsyncIterator[RunningConsole]:
     """Serve the console on a free port; its history is kept as in a process."""
     console = settings.console.model_copy(update={"listen": "127.0.0.1:0"})
-    sources = Sources(settings, SystemClock())
+    reader = ConsoleReader(settings, SystemClock())
     sockets = Connections(100, SystemClock())
-    server = ConsoleServer(PAGES, settings, declarations_of(settings), sources, sockets)
+    server = ConsoleServer(PAGES, settings, declarations_of(settings), reader, sockets)
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None
     listening = listen(console)
     accepting = await asyncio.get_running_loop().create_server(sockets.factory(runner.server), sock=listening)
-    history = asyncio.create_task(sources.keep_history())
+    history = asyncio.create_task(reader.keep_history())
     try:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            yield RunningConsole(url_of(console.host, listening), sources, session)
+            yield RunningConsole(url_of(console.host, listening), reader, session)
     finally:
         history.cancel()
         await asyncio.gather(history, return_exceptions=True)
         accepting.close()
         await server.end()
         await runner.cleanup()
-        await sources.close()
+        await reader.close()
 
 
 def with_console(settings: Settings, **given: Any) -> Settings:

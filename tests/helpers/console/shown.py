@@ -126,7 +126,7 @@ def remember_a_worker(console: RunningConsole, settings: Settings) -> None:
     """Let the charts have two samples of a worker that has just started."""
     now_ms, samples = SystemClock().now_ms(), samples_in(Metrics(settings).exposition().decode())
     for at_ms in (now_ms - 2 * EVERY_MS, now_ms):
-        console.sources.history.add("http://127.0.0.1:9", at_ms, samples)
+        console.reader.history.add("http://127.0.0.1:9", at_ms, samples)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import aiohttp
 from redis.asyncio import Redis
 
 from streams_app.clock import SystemClock
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.settings import Settings
 from tests.helpers.cli.commands import FOLD, Place, run
 from tests.helpers.console.consoles import RunningConsole
@@ -76,7 +76,7 @@ async def test_console_that_dies_in_an_action_leaves_what_a_command_leaves(app: 
     with ConsoleProcess(Path(config), tmp_path) as process:
         url = str(await wait_until(lambda: process.url, 60, "the console listens"))
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            browser = FormBrowser(RunningConsole(url, Sources(Settings.load(Path(config), {}), SystemClock()), session))
+            browser = FormBrowser(RunningConsole(url, ConsoleReader(Settings.load(Path(config), {}), SystemClock()), session))
             (form,) = forms_in((await browser.open(f"/actions/flush?fold={FOLD}&key=anna"))[1])
             _, _, job = await browser.send(form)
             await wait_until(lambda: redis_client.exists(store.keys.flush), 60, "the request is in Redis")

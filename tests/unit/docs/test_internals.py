@@ -46,9 +46,9 @@ def test_every_file_that_is_named_in_backquotes_exists(page: Path) -> None:
 
 
 def test_name_of_a_removed_file_is_detected() -> None:
-    text = "`sources.py`, `reading/sources.py` and `shared_answers.py`, in `console/sources.py`"
+    text = "`console_reader.py`, `reading/console_reader.py` and `shared_answers.py`, in `console/console_reader.py`"
 
-    assert {"shared_answers.py", "console/sources.py"} == missing_files(text)
+    assert {"shared_answers.py", "console/console_reader.py"} == missing_files(text)
 
 
 # Adding a bound

@@ -10,7 +10,7 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.console.actions.registry import ACTIONS, openapi
 from streams_app.console.pages.registry import PAGES
-from streams_app.console.reading.sources import Sources
+from streams_app.console.reading.console_reader import ConsoleReader
 from streams_app.console.server import ConsoleServer
 from streams_app.health.http_connections import Connections
 from streams_app.requirements.declarations import declarations_of
@@ -29,15 +29,15 @@ def references(part: Any) -> set[str]:
 @pytest.mark.parametrize("has_actions", [False, True])
 async def test_document_has_every_route_and_no_other(has_actions: bool) -> None:
     settings = Settings.model_validate({"app_id": "shop", "folds": FOLDS, "console": {"allow_actions": has_actions}})
-    sources = Sources(settings, SystemClock())
-    server = ConsoleServer(PAGES, settings, declarations_of(settings), sources, Connections(1, SystemClock()))
+    reader = ConsoleReader(settings, SystemClock())
+    server = ConsoleServer(PAGES, settings, declarations_of(settings), reader, Connections(1, SystemClock()))
     routes = {
         (route.method.lower(), route.resource.canonical.replace("{action}", name))
         for route in server.application().router.routes()
         if route.resource is not None and route.method != "HEAD"  # which each GET has
         for name in [kind.name for kind in ACTIONS]
     }
-    await sources.close()
+    await reader.close()
     document = openapi("shop", PAGES, has_actions=has_actions)
 
     assert routes == {(method, path) for path, methods in document["paths"].items() for method in methods}

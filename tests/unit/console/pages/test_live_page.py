@@ -6,8 +6,8 @@ import pytest
 
 from streams_app.console.pages.live import ViewPages, heading_of
 from streams_app.console.pages.model import State
+from streams_app.console.reading.console_reader import Missing
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing
 from streams_app.settings import LiveView
 
 VIEW = LiveView(name="supporters", kind="count", source="s", page="p", item="i", expiry="1h", public=True)

@@ -9,9 +9,9 @@ import pytest
 
 from streams_app.console.pages.model import Figure
 from streams_app.console.pages.overview import Branch, Overview, overview_of, summary_of
+from streams_app.console.reading.console_reader import ServerState
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Key, Samples
-from streams_app.console.reading.sources import WorkerState
 from streams_app.operations.worker_pages import Readiness
 from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
@@ -37,12 +37,12 @@ HEALTHY: Values = {
 
 def worker(
     url: str = "http://w:8080", values: Values = HEALTHY, health: Readiness | None = None, fault: str = ""
-) -> WorkerState:  # fmt: skip
+) -> ServerState:  # fmt: skip
     samples = Samples({(name, ((label, about),)): value for (name, label, about), value in values.items()})
-    return WorkerState(url, Samples({}) if fault else samples, "", health or Readiness(is_ready=True), fault, NOW)
+    return ServerState(url, Samples({}) if fault else samples, "", health or Readiness(is_ready=True), fault, NOW)
 
 
-def page(workers: Sequence[WorkerState], history: History | None = None, settings: Settings = SETTINGS) -> Overview:
+def page(workers: Sequence[ServerState], history: History | None = None, settings: Settings = SETTINGS) -> Overview:
     return overview_of(declarations_of(settings), workers, history or History(), NOW)
 
 
@@ -135,7 +135,7 @@ def test_alert_about_dead_letters_leads_to_their_topic() -> None:
     labels = (("fold", "a"), ("reason", "no-group"))
     for at in range(2):
         history.add("w", NOW - (1 - at) * EVERY_MS, Samples({("dead_letters_total", labels): 3.0 * at}))
-    one = WorkerState("w", Samples({("dead_letters_total", labels): 3.0}), "", Readiness(is_ready=True), "", NOW)
+    one = ServerState("w", Samples({("dead_letters_total", labels): 3.0}), "", Readiness(is_ready=True), "", NOW)
 
     assert [("DeadLetters", "/topics/orders.dead", "Events of a became dead letters within 10 minutes: no-group")] == [
         (found.alert, found.link, found.text) for found in page([one], history).problems

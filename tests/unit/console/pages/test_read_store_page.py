@@ -6,10 +6,10 @@ import pytest
 
 from streams_app.console.pages.read_store import comparison_of, last_batch_ms, stored_group, table_of
 from streams_app.console.reading.comparing import ComparisonResult
+from streams_app.console.reading.console_reader import Missing
 from streams_app.console.reading.hiding import Hidden
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Samples
-from streams_app.console.reading.sources import Missing
 from streams_app.delivery.batch import TP
 from streams_app.operations.read_store_status import GroupCell
 from streams_app.operations.verify_result import VerifyResult

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from streams_app.console.pages.workers import html, page_of, part_of
+from streams_app.console.reading.console_reader import ServerState
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Key, Samples
-from streams_app.console.reading.sources import WorkerState
 from streams_app.operations.worker_pages import Readiness
 
 NOW = 1_700_000_000_000 // EVERY_MS * EVERY_MS
@@ -16,8 +16,8 @@ def cause(name: str) -> Key:
     return ("not_ready", (("cause", name),))
 
 
-def worker_of(values: dict[Key, float], reasons: tuple[str, ...] = (), fault: str = "", url: str = URL) -> WorkerState:
-    return WorkerState(url, Samples(values), "", Readiness(not reasons, reasons), fault, NOW - 60_000)
+def worker_of(values: dict[Key, float], reasons: tuple[str, ...] = (), fault: str = "", url: str = URL) -> ServerState:
+    return ServerState(url, Samples(values), "", Readiness(not reasons, reasons), fault, NOW - 60_000)
 
 
 def test_outage_has_its_cause_and_begin_for_this_worker_only() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from streams_app.console.reading.sources import MOST, MOST_WAITING, SHARED_MS, SharedAnswers
+from streams_app.console.reading.console_reader import MOST, MOST_WAITING, SHARED_MS, SharedAnswers
 from streams_app.errors import TryAgainError
 from tests.helpers.manual_clock import ManualClock
 from tests.helpers.waiting import wait_until

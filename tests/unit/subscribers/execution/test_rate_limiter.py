@@ -119,7 +119,7 @@ class Application:
 
     async def stop(self) -> None:
         for made, partition in self._workers:
-            made.remove_source(partition)
+            made.remove_queue(partition)
             await made.executor.stop()
 
         assert [] == self.fatal
@@ -215,7 +215,7 @@ def test_stopped_worker_no_longer_has_a_share() -> None:
         application.worker(2_000)
         gone = application.worker(0)
         await application.run(2)
-        gone.remove_source(application._workers[1][1])
+        gone.remove_queue(application._workers[1][1])
         await application.run(5)
         application.server.is_away = True
         await application.run(10)

@@ -136,8 +136,8 @@ class Missing(msgspec.Struct, frozen=True, tag="missing"):
     since_ms: int
 
 
-class WorkerState(msgspec.Struct, frozen=True):
-    """A worker as it answers now.
+class ServerState(msgspec.Struct, frozen=True):
+    """A worker or live view server as it answers now.
 
     Attributes:
         fault: Why it does not answer, as the end of a sentence that begins with its address; empty if it does.
@@ -152,8 +152,8 @@ class WorkerState(msgspec.Struct, frozen=True):
     since_ms: int
 
 
-class Sources:
-    """What the pages read, for one application."""
+class ConsoleReader:
+    """Reads what the pages show, for one application: from workers, live view servers, Redis and Kafka."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
@@ -175,8 +175,8 @@ class Sources:
         await self.comparisons.close()
         await self.shared.close()
 
-    def patient(self) -> Sources:
-        """Return the same sources, which wait longer for a part."""
+    def patient(self) -> ConsoleReader:
+        """Return the same reader, which waits longer for a part."""
         found = copy(self)
         found.part_seconds = JSON_SECONDS
         return found
@@ -193,16 +193,16 @@ class Sources:
             if not worker.fault:
                 self.history.add(worker.url, self.clock.now_ms(), worker.samples)
 
-    async def workers(self) -> tuple[WorkerState, ...]:
+    async def workers(self) -> tuple[ServerState, ...]:
         """Return all workers that the settings name, whether they answer or not."""
         return await self.shared.get("workers", self._workers)
 
-    async def workers_part(self) -> tuple[tuple[WorkerState, ...], list[Missing]]:
+    async def workers_part(self) -> tuple[tuple[ServerState, ...], list[Missing]]:
         """Return all workers as a part of a page; if they cannot be asked, return none, and why."""
         found = await self.part("the workers", "workers-part", self.workers)
         return ((), [found]) if isinstance(found, Missing) else (found, [])
 
-    async def hubs(self) -> tuple[WorkerState, ...]:
+    async def hubs(self) -> tuple[ServerState, ...]:
         """Return all live view servers that the settings name, whether they answer or not."""
         return await self.shared.get("hubs", self._hubs)
 
@@ -251,15 +251,15 @@ class Sources:
 
         return await self.part(what, key, in_turn)
 
-    async def _workers(self) -> tuple[WorkerState, ...]:
+    async def _workers(self) -> tuple[ServerState, ...]:
         named = self.settings.console.workers
         usual = usual_url(self.settings.http)
         return await self._states(await _urls(named) if named else [usual] if usual else [], self._away)
 
-    async def _hubs(self) -> tuple[WorkerState, ...]:
+    async def _hubs(self) -> tuple[ServerState, ...]:
         return await self._states(await _urls(self.settings.console.hubs), self._hubs_away)
 
-    async def _states(self, urls: Sequence[str], away: dict[str, int]) -> tuple[WorkerState, ...]:
+    async def _states(self, urls: Sequence[str], away: dict[str, int]) -> tuple[ServerState, ...]:
         answers, healths = await asyncio.gather(pages(self.settings, urls), readiness(urls))
         now_ms = self.clock.now_ms()
         found = []
@@ -267,7 +267,7 @@ class Sources:
             if not page.fault:
                 away.pop(page.url, None)
             since_ms = away.setdefault(page.url, now_ms) if page.fault else now_ms
-            found.append(WorkerState(page.url, samples_in(page.text or ""), page.text or "", health, page.fault, since_ms))
+            found.append(ServerState(page.url, samples_in(page.text or ""), page.text or "", health, page.fault, since_ms))
         for url in away.keys() - set(urls):
             del away[url]
         return tuple(found)
