@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.processes import memory_mb
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.core.names import mask_of
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.recommending import default_windows
@@ -50,7 +50,7 @@ BOUNDS: Final = {
 }
 
 
-def batches(load: str, events: int) -> Iterator[list[Event]]:
+def batches(load: str, events: int) -> Iterator[list[FoldInput]]:
     """Yield the events of a load, which cover a day."""
     random = np.random.default_rng(7)
     names = [mask_of(dict.fromkeys(f"name_{(first + step) % 100}" for step in (0, 1, 3))) or 0 for first in range(100)]

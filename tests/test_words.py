@@ -65,10 +65,34 @@ def counted(identifiers: Iterable[str], words: Container[str]) -> Counter[str]:
     return Counter(word for name in identifiers for word in set(words_of(name)) if word in words)
 
 
-def test_class_names_are_unique() -> None:
-    found = Counter(node.name for _, tree in modules(PACKAGE) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+SHARED_NAMES = {
+    "Action", "Asked", "Change", "Columns", "Conditions", "Connection", "Handler", "Headers", "Page", "Progress", "Ranges", "Run",
+    "Scalar", "Schema", "ShardKey", "Stage", "Start", "State",
+}  # fmt: skip
+"""Names of types that a module gives to another type as an alias. The set may only shrink."""
 
-    assert [] == [name for name, times in found.items() if times > 1]
+
+def aliases(tree: ast.Module) -> Iterator[str]:
+    """Yield the public names that a module gives to types: in camel case, and not the result of a call."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+                if re.match(r"[A-Z]+[a-z]", name) and not isinstance(value, ast.Call):
+                    yield name
+
+
+def test_names_of_classes_and_aliases_are_unique() -> None:
+    classes = Counter(node.name for _, tree in modules(PACKAGE) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    named = Counter(name for _, tree in modules(PACKAGE) for name in aliases(tree))
+
+    assert [] == [name for name, times in classes.items() if times > 1]
+    assert SHARED_NAMES == {name for name in named if classes[name] + named[name] > 1}
+
+
+def test_alias_is_seen_and_a_constant_is_not() -> None:
+    assert ["Event", "Page"] == list(
+        aliases(ast.parse("Event = A | B\nPage: TypeAlias = Callable\nMAX = 1\nT = TypeVar('T')\nOf = f()"))
+    )
 
 
 def test_replaced_words_do_not_come_back() -> None:

@@ -22,7 +22,7 @@ from benchmarks.quiet_period.comparison import GOALS, Comparison, compare, limit
 from benchmarks.quiet_period.shapes import BEGIN_MS, DAY_MS, HOUR_MS, SHAPES, VARIANTS, Stream, stream
 from streams_app.fold import Fold
 from streams_app.folding.core.auto_quiet import POINT
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.formatting import duration_text, span
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
@@ -88,7 +88,7 @@ class _Stamps(Columns):
         self.stamps_ms: list[int] = []
         self.members: list[bytes] = []
 
-    def add(self, partition: int, events: Iterable[Event]) -> None:
+    def add(self, partition: int, events: Iterable[FoldInput]) -> None:
         for event in events:
             self.stamps_ms.append(event[1])
             self.members.append(event[2])

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.quiet_period.shapes import DAY_MS, HOUR_MS, Ints, Stream
 from streams_app.folding.core.auto_quiet import POINT, AutoQuiet, AutoQuietGoal, QuietChange
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import DetailedEvent, Event
+from streams_app.folding.core.event import DetailedEvent, FoldInput
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.points import Curve, Point
 from streams_app.tuning.recommending import recommend
@@ -130,7 +130,7 @@ def _curve(stream: Stream, candidates: Sequence[int], hold_ms: int, own_ms: Ints
     longest_ms = None if own_ms is None else int(own_ms.max())
     columns = Columns(now_ms=2**50, capacity=len(stream.groups) + 1, longest_own_ms=longest_ms)
     numbered = enumerate(zip(stream.stamps_ms.tolist(), _members(stream), strict=True))
-    events: list[Event] = [(at, stamp_ms, member, 1) for at, (stamp_ms, member) in numbered]
+    events: list[FoldInput] = [(at, stamp_ms, member, 1) for at, (stamp_ms, member) in numbered]
     if own_ms is not None and longest_ms is not None:
         shorter = (longest_ms - own_ms).tolist()
         events = [DetailedEvent(*event[:3], {}, shorter_ms=less) for event, less in zip(events, shorter, strict=True)]

@@ -24,7 +24,7 @@ from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
 from streams_app.errors import StreamsAppError
 from streams_app.finding import Finding, Level
-from streams_app.requirements.checks import ReachableRedis, component_findings
+from streams_app.requirements.component_findings import ReachableRedis, component_findings
 from streams_app.requirements.declarations import declarations_of
 from streams_app.settings import Settings
 

@@ -40,7 +40,7 @@ from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN
 from streams_app.operations.groups import stored_shards
 from streams_app.redis_access.client import REDIS_ERRORS, redis_fault_text
-from streams_app.requirements.checks import kept_positions
+from streams_app.requirements.component_findings import kept_positions
 from streams_app.requirements.components import inputs_of
 from streams_app.requirements.declarations import Declarations
 from streams_app.settings import Settings

@@ -88,8 +88,8 @@ class Claimer:
         partition.incarnation = (await group_consumer.incarnations(tp.topic)).get(tp.partition)
         topic_id = await group_consumer.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
         bounds = await partition.log_bounds_now()
-        positions, beginning = partition.offsets.by_name, partition.offsets.beginning
-        beginning.expect(partition.ranges.served.keys() - positions.keys())
+        positions, first_commit = partition.offsets.by_name, partition.offsets.first_commit
+        first_commit.expect(partition.ranges.served.keys() - positions.keys())
         claims = {
             name: PartitionClaim(
                 tp,
@@ -109,7 +109,7 @@ class Claimer:
             try:
                 served.next = await served.processor.claim(claims[name])
             finally:
-                beginning.discard(name)
+                first_commit.discard(name)
 
         await together([claim(name, served) for name, served in partition.ranges.served.items()])
         return bounds

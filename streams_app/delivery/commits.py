@@ -117,7 +117,7 @@ class Commits:
             NotOwnerError: Also if the member must rejoin its group because an earlier commit had no answer.
         """
         partition.offsets.raise_to({name: position})
-        await partition.offsets.beginning.announce(name)
+        await partition.offsets.first_commit.announce(name)
         self._committing_now.append(partition)
         try:
             async with self.lock:

@@ -22,7 +22,7 @@ class PartitionOffsets:
     def __init__(self) -> None:
         self.by_name: dict[str, OffsetAndMetadata] = {}
         self.committed: PartitionCommit | None = None
-        self.beginning = FirstCommitBarrier()
+        self.first_commit = FirstCommitBarrier()
 
     def restore(self, committed: PartitionCommit, by_name: Mapping[str, OffsetAndMetadata]) -> None:
         """Set the offsets to ``by_name``, which was read from ``committed``."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streams_app.fold import Fold
 from streams_app.folding.core.auto_quiet import AutoQuiet, AutoQuietGoal
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 
 
 @dataclass
@@ -40,7 +40,7 @@ class AutoReplay:
         """Return the quiet period of each partition after the last event, in ms."""
         return {partition: auto.quiet_ms for partition, auto in sorted(self._partitions.items())}
 
-    def quiet_after(self, partition: int, events: Sequence[Event]) -> NDArray[np.int64]:
+    def quiet_after(self, partition: int, events: Sequence[FoldInput]) -> NDArray[np.int64]:
         """Return the quiet period after each of the next events of a partition, in ms, and learn from the events."""
         auto = self._partitions.setdefault(partition, AutoQuiet(self.goal))
         found = np.empty(len(events), np.int64)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.fold import Fold
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.quiet_period import QuietPeriod
 from streams_app.tuning.auto_replay import AutoReplay
@@ -118,7 +118,7 @@ class Columns:
         self._firsts = np.empty(0, bool)
         self._is_sorted = False
 
-    def add(self, partition: int, events: Iterable[Event]) -> None:
+    def add(self, partition: int, events: Iterable[FoldInput]) -> None:
         """Add events of a partition in offset order, after those added before, and before the columns are sorted.
 
         The score of an event is the highest record timestamp of the partition so far, where a timestamp after ``now_ms`` counts as

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.reading.replay_routing import RoutedRange
@@ -163,7 +163,7 @@ class _JournalColumns:
         faults = RangeFaults()
         decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded and not reader.reads_frames else None
         mine, values = RoutedRange(self._settings.app_id, self._folds, kept, decoded).records_for(self._fold.name, faults)
-        events: list[Event] = list(reader.events(mine, values, faults))
+        events: list[FoldInput] = list(reader.events(mine, values, faults))
         self._columns.add(partition, events)
         self._tally.read += len(wanted)
         position = f"{self._journal.source}:{partition}:"

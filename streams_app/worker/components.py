@@ -35,7 +35,7 @@ from streams_app.operations.flush_page import add_flush_page
 from streams_app.operations.groups import groups_of_worker
 from streams_app.read_store.sync.agent import read_store_agent, require_store_access
 from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_redis_rights, why_unreachable
-from streams_app.requirements.check import require_kafka
+from streams_app.requirements.at_start import require_kafka
 from streams_app.requirements.workload import Workload
 from streams_app.settings import Settings
 from streams_app.subscribers.running.subscribers import Subscribers

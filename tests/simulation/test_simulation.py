@@ -13,7 +13,7 @@ import redis.asyncio
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
 from streams_app.fold import Fold
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
@@ -158,7 +158,7 @@ async def test_records_sealed_by_a_fold_are_sent_although_its_reply_and_the_next
     fold = Fold(name="a", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=1), max_events=1)
     shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "a", "t", 0)))
     await shard.claim(0, 1)
-    events: list[Event] = [(0, 1, b"sp", {})]
+    events: list[FoldInput] = [(0, 1, b"sp", {})]
     (chunk,) = shard.chunks(events, 0, ReaderView(None, None), 1)
     progress = shard.begin(chunk, lambda: events)
     await shard.fold_once(progress)

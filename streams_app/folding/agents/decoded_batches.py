@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from streams_app.delivery.batch import Batch
 from streams_app.folding.core.chunks import Chunk
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.schemas.waiting import PatientRegistry
@@ -29,9 +29,9 @@ class ReadRange(NamedTuple):
         reread: Function that reads the events of a chunk again. The result may contain events outside the chunk.
     """
 
-    events: Iterable[Event]
+    events: Iterable[FoldInput]
     faults: RangeFaults
-    reread: Callable[[Chunk], Iterable[Event]]
+    reread: Callable[[Chunk], Iterable[FoldInput]]
 
 
 class DecodedBatchCache:
@@ -64,7 +64,7 @@ class DecodedBatchCache:
             listed = list(events)
             return ReadRange(listed, faults, lambda _: listed)
 
-        def reread(chunk: Chunk) -> Iterable[Event]:
+        def reread(chunk: Chunk) -> Iterable[FoldInput]:
             begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
             return reader.events(records[begin:end], decoded and decoded[begin:end], RangeFaults())
 

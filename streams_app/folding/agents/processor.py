@@ -35,7 +35,7 @@ from streams_app.folding.agents.context import FoldContext, report_misrouted_eve
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.chunks import Chunk
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.reading.reader import RangeFaults
 from streams_app.folding.shard.range_progress import FoldStep
 from streams_app.folding.shard.shard import Shard
@@ -170,7 +170,7 @@ class FoldProcessor:
             report_misrouted_events(shard.fold.name, faults, batch.tp, self._context.metrics)
 
     async def _fold_all(
-        self, batch: Batch, chunks: Iterator[Chunk], faults: RangeFaults, reread: Callable[[Chunk], Iterable[Event]]
+        self, batch: Batch, chunks: Iterator[Chunk], faults: RangeFaults, reread: Callable[[Chunk], Iterable[FoldInput]]
     ) -> bool:
         """Fold the chunks of one range of records; return whether the last chunk was part of a backlog."""
         was_waiting = False
@@ -183,7 +183,7 @@ class FoldProcessor:
             was_waiting = chunk.time.arrived_ms is None
         return was_waiting
 
-    async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
+    async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[FoldInput]]) -> None:
         """Fold one chunk by as many script calls as it needs; retry while Redis fails, and wait while the outbox is full."""
         progress, backoff = self.shard.begin(chunk, events), _backoff()
         outcome = FoldOutcome.MORE

@@ -15,7 +15,7 @@ from streams_app.codec import canonical_bytes
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, OutgoingRecord
 from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.core.record import SealedGroup
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ class RecordTracing:
         self._shard = shard
         self._output = output
 
-    def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
+    def collected(self, events: Iterable[FoldInput], records: Sequence[Any]) -> Iterable[FoldInput]:
         """Return the same events; the iterator stores the trace context of an event of a sampled trace before it yields it."""
         found = {record.offset: context for record in records if record.headers and (context := sampled_context(record.headers))}
         return self._collected(events, found) if found else events
 
-    def _collected(self, events: Iterable[Event], found: dict[int, bytes]) -> Iterator[Event]:
+    def _collected(self, events: Iterable[FoldInput], found: dict[int, bytes]) -> Iterator[FoldInput]:
         for event in events:
             if (context := found.get(event[0])) is not None:
                 self._contexts.add(self._shard, event[2], context, event[0])

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event, PlainEvent, ScoredEvent
+from streams_app.folding.core.event import FoldInput, PlainEvent, ScoredEvent
 from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
@@ -115,10 +115,10 @@ class ChunkCutter:
     Events are in offset order, all beyond ``above``; they are read when the first chunk is requested.
     """
 
-    def __init__(self, events: Iterable[Event], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
+    def __init__(self, events: Iterable[FoldInput], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
         self.above = above
         self.end = end
-        self._events: Iterator[Event] = iter(events)
+        self._events: Iterator[FoldInput] = iter(events)
         self._bounds = bounds
         self._own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if keeps_values else _masked
 

@@ -73,13 +73,13 @@ class DetailedEvent(NamedTuple):
         return self.names
 
 
-Event = PlainEvent | DetailedEvent
+FoldInput = PlainEvent | DetailedEvent
 """An event as a reader yields it: a :class:`DetailedEvent` if :attr:`.Fold.reads_details` is true, otherwise a plain tuple."""
 
 ScoredEvent = FoldEvent | DetailedEvent
 
 
-def event_of(fields: Event) -> ScoredEvent:
+def event_of(fields: FoldInput) -> ScoredEvent:
     """Convert an event that is a plain tuple to a :class:`FoldEvent`; return a :class:`DetailedEvent` unchanged."""
     return fields if isinstance(fields, DetailedEvent) else FoldEvent(*fields)
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import LEADING, REASONS_BEFORE_AN_EVENT, Bounds
 from streams_app.folding.core.detailed_chunks import extend, run_of
-from streams_app.folding.core.event import Event, ScoredEvent, event_of, without_values
+from streams_app.folding.core.event import FoldInput, ScoredEvent, event_of, without_values
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
-def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[ScoredEvent, int]]]:
+def scored_events(events: Iterable[FoldInput], chunk: Chunk) -> dict[bytes, list[tuple[ScoredEvent, int]]]:
     """Return the events of a chunk with their scores, in offset order, by group key; events outside the chunk are ignored."""
     clock = chunk.start_ms
     found = defaultdict(list)

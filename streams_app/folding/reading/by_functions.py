@@ -20,7 +20,7 @@ from streams_app.depth import TooDeepError, check_json_depth
 from streams_app.errors import BadEventError
 from streams_app.exact_json import decode, encode
 from streams_app.fold import Fold
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.quiet_period import QuietPeriod
 from streams_app.settings import Limits
@@ -46,7 +46,7 @@ class PythonReader(EventReader):
         if callable(fold.dedupe_by) and (id_of := self._id) is not None:
             self._id = lambda record, event: _called("dedupe_by", partial(id_of, record), event)
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[FoldInput]:
         """An event that does not match ``only``, or for which ``source_filter`` returns a false value, is skipped."""
         if decoded is None:
             decoded = decode_all(records, self._limits)
@@ -65,7 +65,7 @@ class PythonReader(EventReader):
                 faults.count_misrouted(record.offset)
             yield event
 
-    def _event(self, record: SourceRecord, value: Any) -> Event | None:
+    def _event(self, record: SourceRecord, value: Any) -> FoldInput | None:
         fold = self._fold
         if not record.value:
             if self._ignores(record):

@@ -20,7 +20,7 @@ from streams_app.delivery.batch import SourceRecord
 from streams_app.errors import BadEventError
 from streams_app.exact_json import SHALLOW, SHALLOW_BYTES, is_depth_guarded, number_of
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.core.event import DetailedEvent, Event
+from streams_app.folding.core.event import DetailedEvent, FoldInput
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.names import Cache, bit_of, mask_of, names_of_mask
 from streams_app.folding.reading.details import JSON_SPACES
@@ -106,7 +106,7 @@ class _FastReader(EventReader):
             self._members[group] = cached
         return cached
 
-    def _read_slowly(self, record: SourceRecord, faults: RangeFaults) -> Iterable[Event]:
+    def _read_slowly(self, record: SourceRecord, faults: RangeFaults) -> Iterable[FoldInput]:
         return super().events([record], decode_all([record], self._limits), faults)
 
 
@@ -118,7 +118,7 @@ class FastKeptReader(_FastReader):
         event = msgspec.defstruct("Event", [("group", Any, None)], rename={"group": str(fold.group_key)}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[FoldInput]:
         decode, member_of_known, new_event = self._decode, self._members.get, tuple.__new__
         max_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
         for record in records:
@@ -158,7 +158,7 @@ class FastReader(_FastReader):
         self._decode: Any = msgspec.json.Decoder(event, float_hook=number_of).decode
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[FoldInput]:
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         max_bytes, max_key_bytes = self._limits.value_bytes, self._limits.key_bytes
@@ -223,7 +223,7 @@ class ColumnarReader(FastReader):
         self._learned: set[str] = set()
         self._is_sound = True
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[FoldInput]:
         """Read the events of a range, all at once if the records are columns; see :meth:`.EventReader.events`."""
         found = self._read_columns(records, faults) if self._is_sound and is_columnar(records) else None
         return super().events(records, decoded, faults) if found is None else found

@@ -22,7 +22,7 @@ from streams_app.events.headers import is_erasure
 from streams_app.exact_json import encode
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
-from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
+from streams_app.folding.core.event import DetailedEvent, FoldInput, ScoredEvent, event_of
 from streams_app.folding.reading.details import closing_rule, id_rule, kept_event, quiet_rule
 from streams_app.schemas.values import KeyedValue
 from streams_app.settings import Limits
@@ -131,7 +131,7 @@ class EventReader:
         found.events = [event_of(event) for event in self.events(records, decoded, found)]
         return found
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterable[FoldInput]:
         """Iterate over the events in a range of records.
 
         Args:
@@ -164,7 +164,7 @@ class EventReader:
         event = value.rest if isinstance(value, BeyondDoubleError) else value
         return type(event) is dict and not matches(self._only, event)
 
-    def _read_event(self, record: SourceRecord, value: Any, member: bytes) -> Event:
+    def _read_event(self, record: SourceRecord, value: Any, member: bytes) -> FoldInput:
         stamp = -1 if record.timestamp is None else record.timestamp
         if not self._reads_details:
             return record.offset, stamp, member, self._names(value)

@@ -17,7 +17,7 @@ from streams_app.envelopes import key_columns, view_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.exact_json import decode, encode
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.reading.reader import EventReader, RangeFaults, decode_all
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.values import KeyedValue, ValueReader
@@ -43,7 +43,7 @@ class FormatReader(EventReader):
         """Keys are included with every format, because a key may be the group key, and is compared with it."""
         return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
-    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[Event]:
+    def events(self, records: Sequence[SourceRecord], decoded: Sequence[Any] | None, faults: RangeFaults) -> Iterator[FoldInput]:
         """Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter.
 
         The schemas of all framed keys and values must have been fetched before.

@@ -20,7 +20,7 @@ from streams_app.folding.core.auto_quiet import (
     packed_gaps,
     unpacked_gaps,
 )
-from streams_app.folding.core.event import DetailedEvent, Event
+from streams_app.folding.core.event import DetailedEvent, FoldInput
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.formatting import duration_text
 
@@ -30,7 +30,7 @@ STORE_AFTER_MS: Final = 60_000
 """What was learned is stored with the first range that ends this long after it was stored, or after the quiet period changed."""
 
 
-def minutes_of(events: Iterable[Event], end: int, now_ms: int) -> Iterator[tuple[list[Event], int]]:
+def minutes_of(events: Iterable[FoldInput], end: int, now_ms: int) -> Iterator[tuple[list[FoldInput], int]]:
     """Divide a range into the minutes of its events, after each of which the quiet period may change.
 
     A range of new events is hardly longer. While old events are read, it may be hours.
@@ -42,7 +42,7 @@ def minutes_of(events: Iterable[Event], end: int, now_ms: int) -> Iterator[tuple
     Yields:
         The events of each part, and the last offset of the part.
     """
-    part: list[Event] = []
+    part: list[FoldInput] = []
     minute = 0
     for event in events:
         at = min(event[1], now_ms) // STEP_MS

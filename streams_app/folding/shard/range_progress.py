@@ -12,7 +12,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.chunks import Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
-from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent
+from streams_app.folding.core.event import DetailedEvent, FoldInput, ScoredEvent
 from streams_app.folding.core.kept_chunks import KeptChunkCutter, split_kept_runs
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.native_chunks import NativeChunkCutter
@@ -47,7 +47,7 @@ class ChunkProgress:
         digest: Digest of its groups, see :func:`.digest_of`; empty if every worker reads the same events from the records.
     """
 
-    def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]], digest: bytes = b"") -> None:
+    def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[FoldInput]], digest: bytes = b"") -> None:
         """Initialize the progress; ``events`` reads at least the events of the chunk again, for runs that must be split."""
         self.chunk = chunk
         self.digest = digest
@@ -105,7 +105,7 @@ class ChunkProgress:
 
 
 def chunks_of(
-    events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
+    events: Iterable[FoldInput], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
     view: ReaderView, now_ms: int, *, keeps_values: bool, quiet_period: ShardQuietPeriod | None = None,
 ) -> Iterator[Chunk]:  # fmt: skip
     """Cut the events of a range into chunks. Each chunk is cut only when it is requested, by the clock as it is then.
@@ -134,7 +134,7 @@ def _begun(time: RangeTime, quiet_period: ShardQuietPeriod | None) -> RangeTime:
     return time if quiet_period is None else quiet_period.begin(time)
 
 
-def _read(events: Iterable[Event], quiet_period: ShardQuietPeriod | None) -> Iterable[Event]:
+def _read(events: Iterable[FoldInput], quiet_period: ShardQuietPeriod | None) -> Iterable[FoldInput]:
     return events if quiet_period is None else quiet_period.read(cast("Iterable[DetailedEvent]", events))
 
 

@@ -23,7 +23,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import DetailedEvent, Event
+from streams_app.folding.core.event import DetailedEvent, FoldInput
 from streams_app.folding.core.record import RecordShape, SealedGroup
 from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.shard import range_progress
@@ -176,7 +176,7 @@ class Shard:
         """Return whether a range with this last offset is too short, because the range in progress ends later."""
         return self.in_progress is not None and end < self.in_progress.to
 
-    def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
+    def chunks(self, events: Iterable[FoldInput], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
         """Cut the events of a range, for whose ``end`` :meth:`waits_for` is False, into chunks.
 
         Request each chunk only after the chunks before it are folded.
@@ -192,7 +192,7 @@ class Shard:
         if record is not None:
             self.log = followed_by(self.log, record)
 
-    def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> ChunkProgress:
+    def begin(self, chunk: Chunk, events: Callable[[], Iterable[FoldInput]]) -> ChunkProgress:
         """Return the progress of a chunk; pass it to :meth:`fold_once` until the chunk is folded.
 
         If another owner has folded some groups of the chunk, the progress begins after them.
@@ -205,7 +205,7 @@ class Shard:
         if quiet_period is None:
             return ChunkProgress(chunk, begun.cursor, events, digest)
 
-        def reread() -> Iterable[Event]:
+        def reread() -> Iterable[FoldInput]:
             return quiet_period.reread(cast("Iterable[DetailedEvent]", events()), chunk.time)
 
         return ChunkProgress(chunk, begun.cursor, reread, digest)

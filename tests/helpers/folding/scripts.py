@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from streams_app.delivery.scripts import Script
 from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import FEW_NAMES, Bounds
-from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.event import FoldEvent, FoldInput
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.range_progress import SCRIPT_WORK, ChunkProgress
@@ -40,7 +40,7 @@ def new_store(redis: Redis) -> ShardStore:
 
 
 def chunks_of(
-    events: Iterable[Event], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
+    events: Iterable[FoldInput], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
     cap_ms: int = WALL, arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False, hold_ms: int = WALL,
     max_changed: int = FEW_NAMES,
 ) -> Iterator[Chunk]:  # fmt: skip
@@ -110,7 +110,7 @@ async def send(
 
 
 async def fold(
-    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[Event] = (), *,
+    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[FoldInput] = (), *,
     epoch: bytes = EPOCH, silent_from_ms: int = 0, most: int = MANY_GROUPS, outbox_limit: int = OUTBOX_LIMIT,
 ) -> list[SealedGroup]:  # fmt: skip
     """Fold a chunk from its begin to its end; return the sealed records, script by script.

@@ -15,7 +15,7 @@ from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emitter import Emitter
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import FoldInput
 from streams_app.folding.reading.readers import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -54,7 +54,7 @@ async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "s
     return shard
 
 
-async def fold_some(shard: Shard, events: Sequence[Event]) -> FoldOutcome:
+async def fold_some(shard: Shard, events: Sequence[FoldInput]) -> FoldOutcome:
     """Fold these events; return the result of the last step."""
     outcome = FoldOutcome.DONE
     for chunk in shard.chunks(events, events[-1][0], ReaderView(None, None), 10_000):

@@ -45,7 +45,7 @@ async def test_partition_is_not_committed_until_every_processor_has_state(
 async def test_new_processors_are_committed_together() -> None:
     worker = Worker()
     partition = worker.hold(Taker(), Taker())
-    partition.offsets.beginning.expect({"a", "b"})
+    partition.offsets.first_commit.expect({"a", "b"})
     first = asyncio.create_task(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(100)))
     await asyncio.sleep(0)  # a commit that did not wait for the others would be sent in this turn
     alone = dict(worker.group_consumer.committed)
