@@ -1,13 +1,14 @@
 """The program of the package as processes that are forked from one which has imported it: imports are half of a start.
 
 :class:`ForkedProcess` is ``subprocess.Popen`` for ``python -m streams_app``. The forked process differs from a new one only in what
-it has imported, and in that garbage collection exempts these modules: to visit them when a process ends would take longer than most
-commands. A command for which that could matter is not forked: see :func:`is_forkable`. The server is this module as a
+it has imported, and in that these modules are neither collected nor freed: to visit them when a process ends would take longer than
+most commands. A command for which that could matter is not forked: see :func:`is_forkable`. The server is this module as a
 program. It has no threads, it ends with the tests, and its processes end with it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ from typing import Final
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.guard import die_with_parent
+from streams_app.process_exit import exit_now
 from tests.servers.cache import ROOT
 
 IMPORTED: Final = (
@@ -339,10 +342,24 @@ def _become(parent: int, cwd: str, environment: dict[str, str], files: list[int]
 
 
 def _run_module(command: list[str]) -> None:
-    """Run ``-m MODULE ARGUMENTS`` as the main module of this process."""
+    """Run ``-m MODULE ARGUMENTS`` as the main module of this process.
+
+    The process ends as Python does, but without freeing its objects: the kernel would copy all of them that the server has, too,
+    which takes longer than most commands.
+    """
     sys.argv = command
     sys.path[0] = str(Path.cwd())
-    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    code = 0
+    try:
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            raise  # Python prints it
+        code = ended.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as Python does before it calls what `atexit` has
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    exit_now(code)
 
 
 def _main(path: str) -> None:
