@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -27,6 +28,7 @@ import hypothesis
 import pytest
 import redis
 import redis.asyncio
+import redis.utils
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
@@ -135,6 +137,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
     if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:
         raise pytest.UsageError(f"STREAMS_APP_TEST_REDIS={REDIS_CHOICE}: must be embedded, redis or a redis:// URL")
+    # redis-py reads the metadata of its package for the version that each connection sends.
+    redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
     # A shell that runs the tests in the background ignores SIGINT; the processes that tests start and interrupt would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
@@ -31,6 +32,7 @@ def unmeasured(_: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+@cache
 def script_text(package: str, name: str) -> str:
     """Return the text of ``lua/<name>.lua`` in a package, in which include lines are not replaced."""
     return (files(package) / "lua" / f"{name}.lua").read_text("utf-8")

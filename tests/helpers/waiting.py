@@ -11,6 +11,12 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.03
+_LONGEST_POLL_SECONDS = 0.15
+
+
+def _pause(waited_seconds: float) -> float:
+    """Return the time until the next attempt: a twentieth of the wait, as many attempts parse pages, logs or metrics."""
+    return min(max(_POLL_SECONDS, waited_seconds / 20), _LONGEST_POLL_SECONDS)
 
 
 @overload
@@ -23,7 +29,8 @@ async def wait_until(predicate: Callable[[], Any], timeout_seconds: float, descr
     Raises:
         AssertionError: There was none in time; the message has the description and the last value.
     """
-    deadline = time.monotonic() + timeout_seconds
+    begun = time.monotonic()
+    deadline = begun + timeout_seconds
     value: Any = None
     while True:
         try:
@@ -37,16 +44,17 @@ async def wait_until(predicate: Callable[[], Any], timeout_seconds: float, descr
             return value
         if time.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout_seconds} s: {description}; last value: {value!r}")
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_pause(time.monotonic() - begun))
 
 
 def wait_until_sync(predicate: Callable[[], T], timeout_seconds: float, description: str) -> T:
     """As `wait_until`, for tests and fixtures without an event loop."""
-    deadline = time.monotonic() + timeout_seconds
+    begun = time.monotonic()
+    deadline = begun + timeout_seconds
     while not (value := predicate()):
         if time.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout_seconds} s: {description}; last value: {value!r}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_pause(time.monotonic() - begun))
     return value
 
 
