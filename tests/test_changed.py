@@ -82,6 +82,7 @@ def distances(*changed: str) -> dict[str, int]:
         ("streams_app/journal/store/lua/append.lua", "tests/simulation/test_journal_schedules.py"),
         ("streams_app/worker/components.py", "tests/integration/folding/test_folding.py"),
         ("streams_app/live/web/live.js", "tests/integration/live/hub/test_browser.py"),
+        ("streams_app/live/hub/hub.py", "tests/integration/docs/test_example_project_page.py"),
         ("tests/simulation/conftest.py", "tests/simulation/test_mutants.py"),
         ("docs/reference/folds.md", "tests/integration/docs/test_alerts_fire.py"),
         ("constraints.txt", "tests/integration/kafka/test_security.py"),

@@ -45,8 +45,10 @@ KINDS = frozenset(
 RUNS_PROGRAM = "tests.helpers.worker.fork_server"
 ASSEMBLED = frozenset({RUNS_PROGRAM, "streams_app.cli", "tests.conftest", "tests.integration.conftest"})
 """Modules that import something of each room. A test that imports one of them uses only a part of that."""
-OF_PROGRAM, FARTHEST = 3, 9
-"""Distance of a test that runs the program from a change of it, and of all tests from a file that is no source."""
+COVERED = {"tests/integration/docs/test_example_project_page.py": ("examples/", "streams_app/live/")}
+"""Test → beginnings of the paths of what it covers, which neither its imports nor its folder say."""
+OF_COVERED, OF_PROGRAM, FARTHEST = 2, 3, 9
+"""Distance of a test from what it covers, of one that runs the program from the program, and of all from a file that is no source."""
 PASSED = "refs/streams-app/passed"
 """The last commit on which `.ci/run` passed in this clone."""
 RECENT = 50
@@ -115,6 +117,8 @@ def distances_of_tests(changed: Iterable[Path]) -> dict[Path, int]:
     tests = [path for name, path in modules().items() if path.name.startswith("test_") and name.startswith("tests.")]
     for path in changed:
         room = path.relative_to(ROOT).parts
+        covering = [test for test, covered in COVERED.items() if str(path.relative_to(ROOT)).startswith(covered)]
+        _nearer(found, {ROOT / test: OF_COVERED for test in covering})
         if path.suffix == ".py":
             sources.add(path)
             below = [test for test in tests if path.name == "conftest.py" and path.parent in test.parents]

@@ -225,15 +225,10 @@ def test_second_control_c_stops_at_once_and_leaves_nothing_behind(demo: Demo) ->
     assert set() == demo.left()
 
 
+@pytest.mark.long
 @needs_proc
-@pytest.mark.parametrize(
-    "begun",
-    [*(pytest.param(f"starting {what}", marks=pytest.mark.long) for what in ("broker and Redis", "a worker")), "live page "],
-)
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "live page "])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_terminated_demo_leaves_nothing_behind(demo: Demo, number: signal.Signals, begun: str) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
     wait_until_sync(lambda: begun in demo.text, 60, begun)

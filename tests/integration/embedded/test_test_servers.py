@@ -17,6 +17,8 @@ import pytest
 from tests.servers.cache import ROOT
 from tests.servers.postgresql import PostgreSQL
 
+pytestmark = pytest.mark.long
+
 USES = """
 import pytest
 

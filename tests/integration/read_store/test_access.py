@@ -148,7 +148,7 @@ async def secured_app(site: Site) -> AsyncIterator[SecuredApp]:
             yield made
 
 
-OFTEN = {"password", "rights", "source rights"}
+OFTEN = {"password", "rights"}
 """Faults that `make test` shows."""
 
 

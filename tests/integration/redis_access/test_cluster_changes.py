@@ -62,10 +62,8 @@ async def test_check_for_writes_finds_the_new_primaries_after_a_failover(cluster
     assert ["read-only", None] == seen
 
 
-@pytest.mark.parametrize(
-    "change",
-    [move_all_of_one, pytest.param(hand_over_all, marks=pytest.mark.long), pytest.param(kill_one, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("change", [move_all_of_one, hand_over_all, kill_one])
 async def test_application_continues_by_itself_while_a_cluster_changes(
     site: Site, cluster: ReplicatedCluster, change: object
 ) -> None:

@@ -53,9 +53,8 @@ def has_become_replica(port: int) -> bool:
         return bool(client.role()[0] == b"slave")
 
 
-@pytest.mark.parametrize(
-    "how", ["killed", pytest.param("told to", marks=pytest.mark.long), pytest.param("frozen", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "told to", "frozen"])
 async def test_application_continues_by_itself_after_a_replica_is_promoted(site: Site, group: SentinelGroup, how: str) -> None:
     app = WholeApp(site, group.url)
     await app.prepare()
@@ -108,6 +107,7 @@ async def test_client_behind_sentinel_needs_few_connections(group: SentinelGroup
     assert received <= MAX_REQUESTS + OTHER_CONNECTIONS
 
 
+@pytest.mark.long
 async def test_worker_waits_while_no_quorum_promotes_a_replica(stage: Stage, group: SentinelGroup) -> None:
     stage.redis_url = group.url
     config = stage.config()

@@ -214,6 +214,7 @@ async def test_trace_of_a_folded_record_is_linked_to_its_events_and_continues_in
     assert sorted(map(place_of, emitted)) == sorted(filter(None, map(above, recomputed)))
 
 
+@pytest.mark.long
 async def test_events_with_an_invalid_trace_parent_are_handled(shop: TracedShop) -> None:
     with shop.worker() as worker:
         for number, value in enumerate(GARBAGE.values()):
@@ -245,6 +246,7 @@ async def test_disabled_tracing_does_not_change_headers(site: Site) -> None:
     assert [["fold-id"]] == [[name for name, _ in record.headers] for record in records]
 
 
+@pytest.mark.long
 async def test_batch_of_a_read_store_is_linked_to_the_spans_of_its_records(shop: TracedShop) -> None:
     url, store = f"sqlite:///{shop.site.folder}/read.db", "[read_stores.dashboard]\n"
     store += f'url = "{url}"\nfolds = ["folded"]\nsource = "carried"\ndead_letters = "{shop.topic("events.dead")}"\n'

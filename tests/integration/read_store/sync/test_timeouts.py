@@ -25,17 +25,17 @@ from tests.integration.read_store.sync.test_folded_records import folded, sync_o
 
 pytestmark = pytest.mark.timeout(300)
 
-CELL_SECONDS = 0.02
+CELL_SECONDS = 0.008
 CELLS_SENT = 60
-TIMEOUT = "500ms"
+TIMEOUT = "200ms"
 LIMIT_SECONDS = 120
 
 
 async def slow_down(harness: SqlHarness) -> None:
-    """Make each written row take at least some 20 ms, also on a fast machine: a batch then exceeds the timeout, a row does not."""
+    """Make each written row take at least some 8 ms, also on a fast machine: a batch then exceeds the timeout, a row does not."""
     if isinstance(harness, Sqlite):
         await harness.run("CREATE TABLE busy (value)")
-        await harness.run(f"INSERT INTO busy VALUES {', '.join(['(0)'] * 90)}")
+        await harness.run(f"INSERT INTO busy VALUES {', '.join(['(0)'] * 65)}")
         count = "SELECT count(*) FROM busy a, busy b, busy c WHERE a.value + b.value + c.value > 9"
         await harness.run(f"CREATE TRIGGER slow BEFORE INSERT ON cells BEGIN {count}; END")
     elif isinstance(harness, Mysql):
@@ -115,7 +115,7 @@ async def test_batch_of_many_records_is_split_until_the_store_is_fast_enough(
     ]
     assert failures
     assert len(logged) == 1
-    assert "store=dashboard cells=60 timeout_ms=500" in logged[0]
+    assert "store=dashboard cells=60 timeout_ms=200" in logged[0]
 
 
 @pytest.mark.parametrize("bare", CELLS + OTHERS, indirect=True)
