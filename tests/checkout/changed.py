@@ -48,7 +48,7 @@ ASSEMBLED = frozenset({RUNS_PROGRAM, "streams_app.cli", "tests.conftest", "tests
 COVERED = {"tests/integration/docs/test_example_project_page.py": ("examples/", "streams_app/live/")}
 """Test → beginnings of the paths of what it covers, which neither its imports nor its folder say."""
 OF_COVERED, OF_PROGRAM, FARTHEST = 2, 3, 9
-"""Distance of a test from what it covers, of one that runs the program from the program, and of all from a file that is no source."""
+"""Distance of a test from what it covers, of one that runs the program from that, and of all from a file that is no source."""
 PASSED = "refs/streams-app/passed"
 """The last commit on which `.ci/run` passed in this clone."""
 RECENT = 50
