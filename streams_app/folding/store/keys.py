@@ -1,7 +1,31 @@
-"""The Redis keys of folds. "The layout of state" in ``docs/explained/internals.md`` lists their contents and lifetimes.
+r"""The Redis keys of folds: content, writer and lifetime of each.
 
-The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``. A
-worker of another version of the state does not touch its keys.
+======================================  ======  ==============================================================
+key (after ``{app/fold/topic/part}:v2:``)  type    holds
+======================================  ======  ==============================================================
+``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics,
+                                                topic_id, log (fingerprints of what was folded), lost (number of offsets that
+                                                the broker has lost), reads_blocks (token of an owner that can read outbox
+                                                entries of several records), format (2 while the outbox may have such an
+                                                entry); while a range is in progress: to, cursor, cap, arrived, digest; if the
+                                                quiet period sets itself: learned, and quiet while a range is in progress
+``due``                                 zset    group → timer (ms): the group is checked one quiet period after this time
+``first``                               zset    group → first offset of its open fold
+``group:<group>``                       hash    changed name → value or ``""``, or, with kept events, first offset of a run → its
+                                                events; ``\xff`` → packed numbers of the group (see ``codec.py``)
+``ids:<group>``                         hash    with ``dedupe_by``: digest of an event's id → offset of the event
+``outbox``                              zset    packed sealed records of one script, in a row → the lowest of their first offsets
+``flush``                               set     groups to emit at an operator's request, or ``*``
+``drop``                                hash    group → request to drop it: first offset of the fold, user and reason
+``dropped``                             hash    group → its dropped fold: first offset, number of events, last offset, partition
+                                                clock, and the request (see ``drop_request.py``)
+======================================  ======  ==============================================================
+
+The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
+``meta`` is stored until ``streams-app reset`` removes it; ``due``, ``first``, ``group:`` and ``ids:`` until the group is sealed;
+``outbox`` until the broker has acknowledged the records; ``flush`` and ``drop`` until the owner has processed the request;
+``dropped`` for a week after the last drop of the shard, so that the command can report the result.
+``docs/explained/internals.md`` explains the layout.
 
 Two more keys are strings. ``streams-app check`` writes ``{app/}:probe`` and removes it again. ``{app/owner}:v1:replay`` is the
 lease of a running replay of the dead letters of a fold or subscriber: who runs it, and since when. It expires 30 s after a replay

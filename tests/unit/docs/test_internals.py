@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from streams_app.folding.core.closing import CONTENT_BOUNDS
-from streams_app.folding.store.keys import ShardKeys
 from tests.checkout.pages import ROOT, name_of
-from tests.unit.docs.test_reference import columns, quoted
+from tests.unit.docs.test_reference import columns
 
 PAGE = ROOT / "docs/explained/internals.md"
 PACKAGE = ROOT / "streams_app"
@@ -81,35 +79,10 @@ def test_list_for_a_new_bound_has_as_many_places_as_both_pages_say() -> None:
     assert f"| a bound that closes groups | {number} places," in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 
-# State in Redis
+# Scripts
 
 
 def test_table_of_scripts_lists_every_script_of_a_shard() -> None:
     documented = {cell.strip().strip("*") for cell in columns(PAGE, "except *watermark*, which only reads:")}
 
     assert {path.stem for path in SCRIPTS.glob("*.lua")} == documented
-
-
-def test_table_of_keys_lists_every_key_of_a_shard() -> None:
-    documented = {re.sub(r"…:v2:|:<group>", "", key) for key in quoted(columns(PAGE, "`streams-app groups`.", 0))}
-
-    assert {field.name.removesuffix("_prefix") for field in fields(ShardKeys)} == documented
-
-
-def written_fields() -> set[str]:
-    """Return the fields of ``meta`` that the scripts of a shard write or read."""
-    paths = [*SCRIPTS.rglob("*.lua"), PACKAGE / "delivery/lua/fenced.lua"]
-    texts = [re.sub(r"--.*", "", path.read_text("utf-8")) for path in paths]
-    calls = [call for text in texts for call in re.findall(r"(?:'H(?:SET|DEL)', meta,|read_marks\()(.*?)\)(?=\s)", text, re.DOTALL)]
-    return {name for call in calls for name in re.findall(r"'([a-z]\w+)'", call)}
-
-
-def test_table_of_keys_lists_every_field_of_meta() -> None:
-    (contents,) = [
-        cell
-        for key, cell in zip(columns(PAGE, "`streams-app groups`."), columns(PAGE, "`streams-app groups`.", 2), strict=True)
-        if ":meta`" in key
-    ]
-
-    assert {"record_clock", "lost", "learned"} < written_fields()
-    assert set() == {name for name in written_fields() if not re.search(rf"\b{name}\b", contents)}
