@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeGuard, cast
 
 from streams_app.errors import ConfigurationError
+
+_HEADERS = attrgetter("headers")
 
 MODULE: Final = "streams_app_native"
 
@@ -159,4 +162,4 @@ def is_native(events: Iterable[Any]) -> TypeGuard[EventColumns]:
 
 def have_headers(records: Sequence[Any]) -> bool:
     """Return whether any of the records has a header."""
-    return bool(cast(Any, records).has_headers) if is_columnar(records) else any(record.headers for record in records)
+    return bool(cast(Any, records).has_headers) if is_columnar(records) else any(map(_HEADERS, records))

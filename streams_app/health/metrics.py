@@ -297,11 +297,15 @@ def _version() -> str:
         return "unknown"
 
 
-def observe_all(histogram: Histogram, values: Collection[float]) -> None:
-    """Add many values to a histogram, ten times as fast as by calling ``histogram.observe`` for each."""
-    for bucket, count in Tally(map(partial(bisect_left, histogram._upper_bounds), values)).items():
+def observe_all(histogram: Histogram, values: Collection[float], per_unit: int = 1) -> None:
+    """Add many values to a histogram, ten times as fast as by calling ``histogram.observe`` for each.
+
+    ``per_unit`` is 1000 for values in ms if the unit of the histogram is seconds.
+    """
+    bounds = [bound * per_unit for bound in histogram._upper_bounds]
+    for bucket, count in Tally(map(partial(bisect_left, bounds), values)).items():
         histogram._buckets[bucket].inc(count)
-    histogram._sum.inc(sum(values))
+    histogram._sum.inc(sum(values) / per_unit)
 
 
 def observe_counts(histogram: Histogram, counts: Sequence[int], total: float) -> None:

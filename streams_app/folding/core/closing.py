@@ -129,8 +129,10 @@ class Bounds:
             lasted_ms: Score of the last event minus score of the first one.
             kept: Size of the kept events, in bytes.
         """
-        closes = self.exceeded_by(names, kept) or self.reached_by(events)
-        return lasted_ms < self.hold_ms and closes is None
+        # For each run: exceeded_by and reached_by, inlined.
+        if lasted_ms >= self.hold_ms or (self.max_events and events >= self.max_events):
+            return False
+        return kept <= self.max_bytes if self.max_bytes else names <= self.max_changed
 
     @property
     def may_close_often(self) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from streams_app.delivery.scripts import PackedArgument
@@ -32,7 +33,8 @@ This also bounds an entry of the outbox: with no other parts, the sessions of a 
 BYTES_OF_A_PART: Final = 25
 """Number of bytes of sessions, or of values, that count as one part."""
 
-_span = struct.Struct(">Iddd").pack
+_SPAN: Final = "Iddd"
+_FIRST_OFFSET = attrgetter("first_offset")
 
 
 class PackedSessions(NamedTuple):
@@ -108,9 +110,9 @@ class GroupPacker:
         apart: Mapping[bytes, list[GroupRun]],
     ) -> PackedGroups:  # fmt: skip
         packed = PackedGroups()
-        epoch, keeps_values = self.epoch, self.keeps_values
+        epoch, keeps_values, bounds = self.epoch, self.keeps_values, self.bounds
         parts = size = 0
-        starts, records, spans = [0], list[bytes](), list[bytes]()
+        starts, records, spans = [0], list[bytes](), list[int]()
         for member in members:
             if parts + size // BYTES_OF_A_PART >= MAX_PARTS:
                 break
@@ -119,16 +121,14 @@ class GroupPacker:
                 runs = groups[member]
                 count = self._session_count(runs, clock_ms) if self._may_send_sessions else 0
             for run in runs[:count]:
-                sealed, record, first_score, last_score = pack_session(
-                    member, run, self.bounds, self.partitions, keeps_values=keeps_values
-                )
+                sealed, record = pack_session(member, run, bounds, self.partitions, keeps_values=keeps_values)
                 packed.sealed.append(sealed)
                 records.append(record)
-                spans.append(_span(size, sealed.first_offset, first_score, last_score))
+                spans += (size, run.first_offset, run.first_score, run.last_score)
                 size += len(record)
             starts.append(len(records))
             rest: Any = False
-            if count == len(runs) - 1 and self._is_plain(runs[-1]):
+            if count == len(runs) - 1 and self._are_plain(runs[count:]):
                 rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
                 parts += len(rest)
             elif count < len(runs):
@@ -138,8 +138,10 @@ class GroupPacker:
             packed.count += 1
             if keeps_values:
                 parts += _bytes_of(rest) // BYTES_OF_A_PART
-        lowest = min((sealed.first_offset for sealed in packed.sealed), default=0)
-        packed.sessions = PackedSessions(b"".join(records), lowest, struct.pack(f">{len(starts)}I", *starts), b"".join(spans))
+        lowest = min(map(_FIRST_OFFSET, packed.sealed), default=0)
+        packed.sessions = PackedSessions(
+            b"".join(records), lowest, struct.pack(f">{len(starts)}I", *starts), struct.pack(">" + _SPAN * len(records), *spans)
+        )
         return packed
 
     def _entries(self, runs: Sequence[GroupRun], silent_from_ms: int) -> list[Any]:
@@ -175,11 +177,16 @@ class GroupPacker:
         packed.sessions = PackedSessions(*sessions)
         return packed
 
-    def _is_plain(self, run: GroupRun) -> bool:
-        """Return whether no bound closes a group that a run opens, within the run or at its end, and the run has no ids."""
-        lasted_ms, names, bounds = run.last_score - run.first_score, size_of(run.names), self.bounds
-        is_bare = not (run.closes or bounds.leading or bounds.dedupes)
-        return is_bare and bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
+    def _are_plain(self, runs: Iterable[GroupRun]) -> bool:
+        """Return whether no bound closes a group that one of the runs opens, within the run or at its end, and no run has ids."""
+        bounds = self.bounds
+        if bounds.leading or bounds.dedupes:
+            return False
+        for run in runs:  # a generator would take as long as the rest
+            lasted_ms = run.last_score - run.first_score
+            if run.closes or not bounds.keeps_open(lasted_ms, run.events, size_of(run.names), run.bytes_kept):
+                return False
+        return True
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """Return how many of the runs silence has ended before ``clock_ms``: all, or all but the last.
@@ -187,7 +194,7 @@ class GroupPacker:
         The result is 0 if another bound may close the group in one of them.
         """
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
-        return count if all(map(self._is_plain, runs[:count])) else 0
+        return count if self._are_plain(runs[:count]) else 0
 
 
 def _bytes_of(rest: Any) -> int:

@@ -150,27 +150,15 @@ def run_names(run: GroupRun) -> NameSet:
     return names_of_mask(names) if isinstance(names, int) else shared_names(names)
 
 
-class Session(NamedTuple):
-    """A run that opened a group and that silence closed within the same chunk, as a sealed group.
+def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> tuple[SealedGroup, bytes]:
+    """Seal a run that opens a group and that silence closes within the same chunk.
 
-    Attributes:
-        sealed: The record for the outbox. If the group was open before, the script makes another record instead.
-        packed: The same record, packed.
+    Return the record for the outbox, and the same packed. If the group was open before, the script makes another record instead.
     """
-
-    sealed: SealedGroup
-    packed: bytes
-    first_score: int
-    last_score: int
-
-
-def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
-    """Seal a run as a group of its own, which is correct if the group was not open before."""
     names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     reason, due_ms = bounds.closed_by(run.first_score, run.last_score)
     numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
     # 0x9a begins an array of ten values; the last one may be packed already.
     packed = b"\x9a" + pack(numbers)[1:] + (names.packed if type(names) is NameSet else pack(names))
-    # Called thousands of times in a row; the constructors of named tuples are slow.
-    sealed = tuple.__new__(SealedGroup, (*numbers, names))
-    return tuple.__new__(Session, (sealed, packed, run.first_score, run.last_score))
+    # Called thousands of times in a row; the constructor of a named tuple is slow.
+    return tuple.__new__(SealedGroup, (*numbers, names)), packed
