@@ -25,6 +25,7 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.folding.agents.record_tracing import RecordTracing
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.record import Renderer, SealedGroup
+from streams_app.folding.shard.range_progress import MAX_GROUPS
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics, observe_all
@@ -43,8 +44,11 @@ _DUE_MS, _REASON, _EVENTS = attrgetter("due_ms"), attrgetter("reason"), attrgett
 FETCH_DELAY_MS = 100
 """Wait after a group becomes due, in ms: by then, two empty fetches have shown that everything that arrived before is folded."""
 
-SEND_LIMIT = 2_000
-"""Maximum number of sealed groups whose records are sent at once; acknowledged ones leave the outbox before the next are sent."""
+SEND_LIMIT = MAX_GROUPS
+"""Maximum number of sealed groups whose records are sent at once; acknowledged ones leave the outbox before the next are sent.
+
+A script seals as many, if each group that it folds ends with a session: so its block of the outbox is sent as a whole.
+"""
 
 
 @dataclass(slots=True)

@@ -184,7 +184,7 @@ class Renderer:
         Yields:
             For each record, the position of its group in ``groups``, followed by the three fields of a :class:`FoldedRecord`.
         """
-        id_begin, is_usual = self._id, self._is_usual
+        id_begin, is_usual, dumps = self._id, self._is_usual, orjson.dumps
         behind = _behind(self.lost)
         before_group, before_names, before_span, before_reason = self._between
         for position, sealed in enumerate(groups):
@@ -194,7 +194,7 @@ class Renderer:
                 span = f"{first}-{last}{behind}"
                 version = partitions * VERSION_SHIFT + last + self.lost
                 value = (
-                    f"{before_group}{_json(key.decode())}{before_names}{names.listed}{before_span}{span}{before_reason}{reason}"
+                    f"{before_group}{dumps(key.decode()).decode()}{before_names}{names.listed}{before_span}{span}{before_reason}{reason}"
                     f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{version}}}}}'
                 ).encode()
                 if len(value) <= MAX_RECORD_BYTES:
