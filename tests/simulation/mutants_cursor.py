@@ -37,7 +37,7 @@ CURSOR: Final = (
     Mutant(
         "a cursor that went back counts as a lost reply",
         "After a rollback of Redis, the groups between the two cursors are never folded.",
-        BACK,
+        ("rollback:6", "history rollback:4 fragile:fold", *BACK),
         (
             Change(f"{PROGRESS}.advance_to", "if cursor < self.cursor:", "if False:"),
             Change(

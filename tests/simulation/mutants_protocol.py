@@ -98,12 +98,6 @@ FENCES_AND_RANGES: Final = (
         ),
     ),
     Mutant(
-        "batches fetched before a seek are accepted",
-        "They look as if the client had reset the reader to an older position.",
-        ("lossy rebalance:6", "history lossy rebalance:6"),
-        (ACCEPTS_OLD_FETCHES,),
-    ),
-    Mutant(
         "an idle reader is not checked",
         "The last range before a silence was dropped, and no later range reveals the gap.",
         ("drops:9", "lossy drops:6"),

@@ -28,8 +28,8 @@ TOY: Final = (
     ),
     Mutant(
         "toy: batches fetched before a seek are delivered",
-        "They look as if the client had reset the reader to an older position.",
-        ("lossy rebalance:6",),
+        "They look as if the client had reset the reader to an older position. The fence of folds usually hides it.",
+        ("lossy rebalance:6", "drops:6 rebalance:9"),
         (ACCEPTS_OLD_FETCHES,),
     ),
     Mutant(
