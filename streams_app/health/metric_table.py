@@ -7,8 +7,9 @@ Prometheus.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
+
+from streams_app.health.metric_description import Description
 
 DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
 GAP_BUCKETS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
@@ -18,34 +19,6 @@ periods: for each of them, the histogram of gaps shows exactly how many gaps are
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ATTEMPT_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 20)
 WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """Definition of one metric, with advice for operators.
-
-    Attributes:
-        name: Name in Prometheus.
-        kind: Type of the metric.
-        labels: Names of its labels.
-        help: Description of the measured value.
-        advice: What operators should do if the value is unusual.
-        buckets: Upper bounds of the buckets of a histogram, in the unit of the metric.
-        initial: Value before the first measurement, for a gauge whose only label is ``fold``.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    labels: tuple[str, ...]
-    help: str
-    advice: str
-    buckets: tuple[float, ...] = ()
-    initial: float = 0
-
-    @property
-    def attribute(self) -> str:
-        """Name of the attribute of :class:`.Metrics` for this metric."""
-        return self.name.removeprefix("streams_app_").removesuffix("_total")
 
 
 METRICS: Final = (

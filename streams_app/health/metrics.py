@@ -13,7 +13,8 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from streams_app.health.metric_table import METRICS, Description
+from streams_app.health.metric_description import Description
+from streams_app.health.metric_table import METRICS
 from streams_app.health.status import NOT_READY_CAUSES
 from streams_app.reasons import OF_FOLDS, OF_READ_STORES, Reason
 from streams_app.settings import Settings
