@@ -157,6 +157,13 @@ def test_numpy_is_imported_with_tuning_alone() -> None:
     assert set() == {module for module in found if not module.startswith("streams_app.tuning.")}
 
 
+def test_worker_imports_large_libraries_only_for_what_needs_them() -> None:
+    """They would take 3 to 10 MB each, and a part of each start."""
+    found = {name.partition(".")[0] for name in reached("streams_app.worker.runtime")}
+
+    assert set() == found & {"cryptography", "fastavro", "jinja2", "jwt", "numpy", "pymysql", "rich"}
+
+
 def test_clock_is_read_in_clock_py_only() -> None:
     """Ruff rejects the names that ``pyproject.toml`` bans; the only permitted exception is the rest of a wait."""
     texts = {label(path): path.read_text("utf-8") for path in MODULES}

@@ -16,7 +16,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-import jwt
 import orjson
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
@@ -226,6 +225,8 @@ def _with_expiry(token: str, expires_ms: int | None) -> Token:
 
 def _claims(token: str) -> dict[str, Any]:
     """Return the claims of a token, which are not verified, for messages and its expiry; empty if the token is not a JWT."""
+    import jwt  # it imports `cryptography`, which takes 9 MB and a twentieth of a worker's start
+
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.InvalidTokenError:
