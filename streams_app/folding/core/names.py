@@ -7,6 +7,7 @@ While events are folded, a set is a *mask*: an integer with one bit per name, so
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 import msgpack
@@ -76,6 +77,7 @@ _of_bytes: Cache[frozenset[bytes], NameSet] = Cache()
 _of_mask: Cache[int, NameSet] = Cache()
 _in_order: Cache[tuple[str, ...], int] = Cache()
 _bits: dict[str, int] = {}
+_assigning: Final = Lock()
 
 
 def shared_names(names: Collection[str]) -> NameSet:
@@ -99,7 +101,7 @@ def names_of_mask(mask: int) -> NameSet:
     """Return the names whose bits are set in a mask."""
     found = _of_mask.get(mask)
     if found is None:
-        names = shared_names([name for name, bit in _bits.items() if mask & bit])
+        names = shared_names([name for name, bit in tuple(_bits.items()) if mask & bit])  # another thread may add a name
         found = _of_mask.add(mask, names, names)
     return found
 
@@ -134,11 +136,13 @@ def bit_of(name: str) -> int:
 
 def _new_mask(names: tuple[str, ...]) -> int | None:
     mask = 0
-    for name in names:
-        bit = _bits.get(name)
-        if bit is None:
-            if len(_bits) >= MASKED_NAMES:
-                return None
-            bit = _bits[name] = 1 << len(_bits)
-        mask |= bit
+    # A console reads events in a thread, and the thread of a closed one may still run: both would give a name a bit.
+    with _assigning:
+        for name in names:
+            bit = _bits.get(name)
+            if bit is None:
+                if len(_bits) >= MASKED_NAMES:
+                    return None
+                bit = _bits[name] = 1 << len(_bits)
+            mask |= bit
     return _in_order.add(names, names, mask)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import msgpack
 import orjson
@@ -50,6 +54,24 @@ def test_name_set_is_serialized_like_its_names(names: list[str]) -> None:
     assert dict.fromkeys(names, "") == msgpack.unpackb(found.packed)
     assert [part for name in names for part in (name, b"")] == found.fields
     assert sorted(names) == orjson.loads(found.listed)
+
+
+def test_name_has_one_bit_if_two_threads_read_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Barrier(2)
+
+    class Bits(dict[str, int]):
+        def get(self, name: str, default: Any = None) -> Any:
+            found = super().get(name, default)
+            with suppress(BrokenBarrierError):
+                both.wait(0.2)  # until the other thread has found no bit, too, if it is not kept from that
+            return found
+
+    monkeypatch.setattr(names_module, "_bits", Bits())
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(mask_of, [{"likes": 1}, {"likes": 1, "shares": 1}])
+
+    assert first is not None and second is not None
+    assert ({"likes"}, {"likes", "shares"}) == (set(names_of_mask(first)), set(names_of_mask(second)))
 
 
 def test_names_beyond_the_vocabulary_have_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
