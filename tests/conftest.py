@@ -7,7 +7,7 @@ If a server is not available, its tests are skipped with the reason; with ``CI=t
 ``STREAMS_APP_TEST_AT_MOST``: ``long=60 simulation=40`` runs at most so many tests that are ``long`` or a simulation: those nearest
 to the change that the file ``STREAMS_APP_TEST_REACHED`` describes. ``short`` limits all others, but those marked
 ``apache`` or ``redis7``.
-``STREAMS_APP_TEST_EXAMPLES``: ``quick``, ``usual`` or ``thorough``, of each property; ``usual`` with ``CI=true``.
+``STREAMS_APP_TEST_EXAMPLES``: ``few``, ``quick``, ``usual`` or ``thorough``, of each property; ``usual`` with ``CI=true``.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Names:
         return f"{self.app_id}.{suffix}"
 
 
-# Examples of each property: few in development, more in CI, many each night.
+# Examples of each property: few in `make test`, more in `make check`, which runs few tests, and in CI, many each night.
+hypothesis.settings.register_profile("few", max_examples=20, deadline=None)
 hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("usual", max_examples=150, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None)
@@ -132,7 +133,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if fault := fault_of(option, words):
             raise pytest.UsageError(fault)
     is_ci = os.environ.get("CI") == "true"
-    hypothesis.settings.load_profile(os.environ.get("STREAMS_APP_TEST_EXAMPLES") or ("usual" if is_ci else "quick"))
+    hypothesis.settings.load_profile(os.environ.get("STREAMS_APP_TEST_EXAMPLES") or ("usual" if is_ci else "few"))
     if KAFKA_CHOICE not in ("embedded", "apache") and ":" not in KAFKA_CHOICE:
         raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
     if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:
