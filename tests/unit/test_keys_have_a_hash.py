@@ -25,7 +25,7 @@ def _classes() -> tuple[dict[str, list[str]], set[str]]:
     keys: set[str] = set()
     for path in Path(streams_app.__file__).parent.rglob("*.py"):
         for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Subscript) and ast.unparse(node.value) in KEYED:
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in KEYED:
                 first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
                 keys.update(WORD.findall(ast.unparse(first)))
             if isinstance(node, ast.ClassDef):

@@ -52,7 +52,8 @@ class Classes(ast.NodeVisitor):
             elif (
                 isinstance(inner, ast.Attribute)
                 and isinstance(inner.ctx, ast.Store)
-                and ast.unparse(inner.value) in ("self", "cls")
+                and isinstance(inner.value, ast.Name)
+                and inner.value.id in ("self", "cls")
             ):
                 own.add(inner.attr)
             elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
