@@ -50,7 +50,8 @@ class Claimer:
             ConfigurationError: The offsets of the partition's processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: A dependency failed; retry the claim.
         """
-        partition = Partition(tp, Member(generation, self._group_consumer.member_id), self._group_consumer, owner)
+        member = Member(generation, self._group_consumer.member_id)
+        partition = Partition(tp, member, self._group_consumer, owner, self._commits, self._clock)
         try:
             # Kafka must confirm the ownership before any state is touched, so that a wrong member does not take over the state.
             await self._ask_kafka(partition)

@@ -20,7 +20,6 @@ from streams_app.delivery.commits import Commits
 from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.fingerprints import with_last
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, NotOwnerError
-from streams_app.delivery.offset_metadata import OffsetAndMetadata
 from streams_app.delivery.partition import Partition, ResyncCause
 from streams_app.delivery.processor import Processors
 from streams_app.delivery.ranges import RESET, RESYNC_CAUSES
@@ -51,10 +50,10 @@ class Ownership:
         self._group_consumer = group_consumer
         self._processors = processors
         self._config = config
-        self._commits = Commits(group_consumer, config.clock, config.on_doubt)
-        self._claimer = Claimer(group_consumer, processors, config.clock, self._commits)
+        self.commits = Commits(group_consumer, config.clock, config.on_doubt)
+        self._claimer = Claimer(group_consumer, processors, config.clock, self.commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
-        self._releases = PartitionReleases(self._commits)
+        self._releases = PartitionReleases(self.commits)
         self._is_stopping = False
         self._reclaim_backoff = ReclaimBackoff(config.clock)
         self._ticked: set[Partition] = set()
@@ -209,12 +208,6 @@ class Ownership:
         partition.ranges.record_applied(self._config.clock.monotonic_ms())
         self._apply_back_pressure(partition)
 
-    def now_ms(self) -> int:
-        return self._config.clock.now_ms()
-
-    async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
-        await self._commits.commit_now(partition, name, position)
-
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
         logger.error(
             "the log went back: the broker has lost events that were read, as after a restore from an older copy or an unclean "
@@ -340,14 +333,14 @@ class Ownership:
                 self._resync_reader(partition, cause)
 
     def _tick(self, partition: Partition) -> None:
-        partition.tick(self.now_ms())
+        partition.tick(self._config.clock.now_ms())
 
     async def commit_once(self) -> None:
         """Commit the low watermarks of all claimed partitions; every two seconds, check before that whether a log was replaced."""
         if self._config.clock.monotonic_ms() - self._logs_checked_ms >= CHECK_LOGS_MS:
             self._logs_checked_ms = self._config.clock.monotonic_ms()
             await self._check_logs()
-        await self._commits.commit_once(list(self.partitions.values()))
+        await self.commits.commit_once(list(self.partitions.values()))
 
     async def _check_logs(self) -> None:
         partitions = list(self.partitions.values())

@@ -11,7 +11,7 @@ from typing import Protocol
 from streams_app.delivery import fingerprints
 from streams_app.delivery.batch import TP
 from streams_app.delivery.claim import Claim, LogBounds
-from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.fingerprints import Fingerprint, Incarnation
 from streams_app.delivery.group_consumer import GroupConsumer, Member
 from streams_app.delivery.offset_metadata import OffsetAndMetadata, offsets_in
@@ -47,8 +47,9 @@ class Owner(Protocol):
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
         """Report that the broker lost records that a processor had read: offsets ``common`` to ``read_to`` - 1."""
 
-    def now_ms(self) -> int:
-        """Return the trusted wall clock in Unix milliseconds."""
+
+class PartitionCommits(Protocol):
+    """Commits of claimed partitions: :class:`.Commits`."""
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None: ...
 
@@ -66,11 +67,15 @@ class Partition:
         is_ended: Whether its processors have ended; only the last commit remains.
     """
 
-    def __init__(self, tp: TP, member: Member, group_consumer: GroupConsumer, owner: Owner) -> None:
+    def __init__(
+        self, tp: TP, member: Member, group_consumer: GroupConsumer, owner: Owner, commits: PartitionCommits, clock: TrustedClock
+    ) -> None:  # fmt: skip
         self.tp = tp
         self.member = member
         self.group_consumer = group_consumer
         self.owner = owner
+        self.commits = commits
+        self.clock = clock
         self.ranges = Ranges()
         self.offsets = PartitionOffsets()
         self.resync_cause: ResyncCause | None = None
@@ -132,7 +137,7 @@ class Partition:
             self.owner.resync(self, ResyncCause(cause, why or cause, script))
 
     async def log_bounds_now(self) -> LogBounds:
-        asked_ms = self.owner.now_ms()
+        asked_ms = self.clock.now_ms()
         return LogBounds(*await self.group_consumer.log_range(self.tp), asked_ms)
 
 
@@ -153,7 +158,7 @@ class PartitionClaim(Claim):
             self._partition.owner.on_progress(self._partition)
 
     async def commit_now(self, position: OffsetAndMetadata) -> None:
-        await self._partition.owner.commit_now(self._partition, self.name, position)
+        await self._partition.commits.commit_now(self._partition, self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         found: dict[int, OffsetAndMetadata | None] = {}

@@ -88,16 +88,17 @@ class Worker:
         self.group_consumer = group_consumer or StubGroupConsumer()
         self.causes: list[str] = []
         self.status = Status()
-        clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
+        self.clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
         config = OwnershipConfig(
-            clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS,
-            **options,
+            self.clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000,
+            tick_seconds=TICK_SECONDS, **options,
         )  # fmt: skip
         processors: Any = SimpleNamespace(topics={"t"}, is_paused=lambda topic: topic in paused)
         self.ownership = Ownership(cast("Any", self.group_consumer), processors, config)
 
     def hold(self, *takers: Taker, tp: TP = TP0, progress_ms: int = 0) -> Partition:
-        partition = Partition(tp, HERE, cast("Any", self.group_consumer), self.ownership)
+        ownership = self.ownership
+        partition = Partition(tp, HERE, cast("Any", self.group_consumer), ownership, ownership.commits, self.clock)
         partition.ranges.served = {name: ServedProcessor(taker, 10) for name, taker in zip("abc", takers, strict=False)}
         partition.ranges.begin(10, seek_number=3, monotonic_ms=progress_ms)
         self.ownership.partitions[tp] = partition

@@ -119,15 +119,17 @@ async def test_commit_after_its_member_has_rejoined_is_rejected(kafka: KafkaServ
     async with member_of(kafka.bootstrap_servers, names, tp.topic) as only:
         await wait_until(lambda: tp in only.ownership.partitions, LIMIT_SECONDS, "it has claimed")
         partition = only.ownership.partitions[tp]
-        late = await cut_off(only.group_member, only.ownership.commit_now(partition, "ship", OffsetAndMetadata(6, METADATA)))
+        late = await cut_off(
+            only.group_member, only.ownership.commits.commit_now(partition, "ship", OffsetAndMetadata(6, METADATA))
+        )
         with pytest.raises(NotOwnerError):
-            await only.ownership.commit_now(partition, "ship", OffsetAndMetadata(7, METADATA))
+            await only.ownership.commits.commit_now(partition, "ship", OffsetAndMetadata(7, METADATA))
 
         def has_rejoined() -> bool:
             return tp in only.ownership.partitions and only.ownership.partitions[tp].member.member_id != partition.member.member_id
 
         await wait_until(has_rejoined, LIMIT_SECONDS, "it has joined the group as another member")
-        await only.ownership.commit_now(only.ownership.partitions[tp], "ship", OffsetAndMetadata(8, METADATA))
+        await only.ownership.commits.commit_now(only.ownership.partitions[tp], "ship", OffsetAndMetadata(8, METADATA))
         answer = await only.group_member.client._coordinator._send_req(late)
         committed = await only.group_member.committed(tp)
 

@@ -46,10 +46,10 @@ async def test_new_processors_are_committed_together() -> None:
     worker = Worker()
     partition = worker.hold(Taker(), Taker())
     partition.offsets.first_commit.expect({"a", "b"})
-    first = asyncio.create_task(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(100)))
+    first = asyncio.create_task(worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(100)))
     await asyncio.sleep(0)  # a commit that did not wait for the others would be sent in this turn
     alone = dict(worker.group_consumer.committed)
-    await worker.ownership.commit_now(partition, "b", OffsetAndMetadata(5))
+    await worker.ownership.commits.commit_now(partition, "b", OffsetAndMetadata(5))
     await first
 
     assert ({}, {TP0: PartitionCommit(5, '{"a":100,"b":5}')}) == (alone, worker.group_consumer.committed)
@@ -118,7 +118,7 @@ async def test_commits_waiting_for_one_in_flight_are_merged() -> None:
     partitions = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
     requests = Requests(worker)
     commits = [
-        asyncio.ensure_future(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7, f"{tp}")))
+        asyncio.ensure_future(worker.ownership.commits.commit_now(one, "a", OffsetAndMetadata(7, f"{tp}")))
         for tp, one in partitions.items()
     ]
     await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
@@ -134,10 +134,10 @@ async def test_commit_contains_updates_made_while_the_previous_one_was_in_flight
     worker = Worker()
     partition = worker.hold(Taker())
     requests = Requests(worker)
-    first = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, "one")))
+    first = asyncio.ensure_future(worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7, "one")))
     await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
     others = [
-        asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)))
+        asyncio.ensure_future(worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7, metadata)))
         for metadata in ("two", "three")
     ]
     await asyncio.sleep(0)  # both wait
@@ -158,7 +158,7 @@ async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
         raise NotOwnerError("another generation")
 
     worker.group_consumer.commit = reject  # type: ignore[method-assign]  # accepts nothing
-    waiting = [worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in partitions]
+    waiting = [worker.ownership.commits.commit_now(one, "a", OffsetAndMetadata(7)) for one in partitions]
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert [NotOwnerError, NotOwnerError] == [type(outcome) for outcome in outcomes]
@@ -170,7 +170,7 @@ async def test_partitions_claimed_before_and_after_a_rejoin_are_committed_separa
     worker = Worker()
     before, after = (worker.hold(Taker(), tp=TP("t", number)) for number in range(2))
     after.member = Member(2, "joined anew")
-    await asyncio.gather(*(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in (before, after)))
+    await asyncio.gather(*(worker.ownership.commits.commit_now(one, "a", OffsetAndMetadata(7)) for one in (before, after)))
 
     assert [HERE, Member(2, "joined anew")] == worker.group_consumer.members
     await worker.end()
@@ -212,7 +212,7 @@ async def test_unanswered_commit_blocks_all_but_the_last_commit_if_a_late_commit
     outcomes: list[BaseException | None] = []
     for metadata in METADATA:
         outcomes += await asyncio.gather(
-            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
+            worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
         )
     partition.ranges.served["a"].processor.low = OffsetAndMetadata(8)  # type: ignore[attr-defined]  # it is a Taker
     await worker.ownership.revoked([TP0])
@@ -229,9 +229,11 @@ async def test_rejoined_member_commits_after_an_unanswered_commit() -> None:
     partition = worker.hold(Taker())
     stored = UnansweredCommits(worker)
     for metadata in METADATA[:2]:
-        await asyncio.gather(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True)
+        await asyncio.gather(
+            worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
+        )
     partition.member = Member(2, "joined anew")
-    await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, METADATA[2]))
+    await worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7, METADATA[2]))
 
     assert [] == doubts
     assert 3 == len(stored)
@@ -243,12 +245,12 @@ async def test_commit_cancelled_in_flight_counts_as_unanswered() -> None:
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
     requests = Requests(worker)
-    commit = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7)))
+    commit = asyncio.ensure_future(worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7)))
     await wait_until(lambda: len(requests) > 0, 5, "it is in flight")
     commit.cancel()
     await asyncio.wait([commit])
     with pytest.raises(NotOwnerError):
-        await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(8))
+        await worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(8))
 
     assert [InDoubtError] == [type(doubt) for doubt in doubts]
     assert 1 == len(requests)
@@ -262,7 +264,7 @@ async def test_unanswered_commit_is_resent_for_a_waiting_processor() -> None:
     outcomes: list[BaseException | None] = []
     for metadata in METADATA:
         outcomes += await asyncio.gather(
-            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
+            worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7, metadata)), return_exceptions=True
         )
 
     assert [type(None), KafkaConnectionError, type(None)] == [type(outcome) for outcome in outcomes]
@@ -275,14 +277,14 @@ async def test_released_partition_commits_until_its_processors_have_ended() -> N
 
     class Ending(Taker):
         async def revoke(self, seconds: float) -> None:
-            await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7))
+            await worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(7))
             offsets.append(worker.group_consumer.committed[TP0].offset)
 
     partition = worker.hold(Ending(OffsetAndMetadata(8)))
     await worker.ownership.revoked([TP0])
     offsets.append(worker.group_consumer.committed[TP0].offset)
     with pytest.raises(NotOwnerError):
-        await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(9))
+        await worker.ownership.commits.commit_now(partition, "a", OffsetAndMetadata(9))
 
     assert [7, 8] == offsets
     await worker.end()

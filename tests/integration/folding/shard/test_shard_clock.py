@@ -203,7 +203,7 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
             log_range=_answer((0, 0)),
         commit=_answer(None), seek=_answer(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
-    owner: Any = SimpleNamespace(fatal=None, on_progress=lambda _: None, commit_now=_answer(None), now_ms=clock.now_ms)
+    owner: Any = SimpleNamespace(fatal=None, on_progress=lambda _: None)
     claimer = Claimer(reader, FoldProcessors(context_of(redis_client, names, fold, clock)), clock, Commits(reader, clock))
     partition = await claimer.claim_once(tp, 1, owner, was_reset=False)
     processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
