@@ -8,8 +8,8 @@ A change is what differs from the revision (HEAD without one), with files that g
 tests that import it, directly or through other modules; a Lua script reaches those of the module that calls it; a page reaches
 the tests of the docs. Any other file reaches all tests.
 
-Integration tests run the program, which imports nearly everything. They are reached by what the room of their folder needs, and by
-changes of the program outside of :data:`KINDS`.
+Integration tests run the program, which imports nearly everything. They are reached by what the package of their folder needs, and
+by changes of the program outside of :data:`KINDS`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ LUA_READERS = {
     "live": ["streams_app/live/store/view_store.py"],
     "journal": ["streams_app/journal/store/journal_store.py"],
 }
-"""Room of the package → files that read its Lua scripts."""
+"""Package → files that read its Lua scripts."""
 WITHOUT_UNIT_TESTS = (".ci", ".github", "deploy", "docs", "Dockerfile", "docker-compose.yml", ".gitignore", ".dockerignore")
 
 KINDS = frozenset(
     {"folding", "subscribers", "read_store", "live", "journal", "events", "schemas", "operations", "checking", "tuning", "local"}
     | {"testing", "demo", "requirements"}
 )
-"""Rooms of one kind of component, or of commands: tests in the folders of others do not depend on them."""
+"""Packages of one kind of component, or of commands: tests in the folders of others do not depend on them."""
 RUNS_PROGRAM = "tests.helpers.worker.fork_server"
 ASSEMBLED = frozenset({RUNS_PROGRAM, "streams_app.cli", "tests.conftest", "tests.integration.conftest"})
-"""Modules that import something of each room. A test that imports one of them uses only a part of that."""
+"""Modules that import something of each package. A test that imports one of them uses only a part of that."""
 COVERED = {"tests/integration/docs/test_example_project_page.py": ("examples/", "streams_app/live/")}
 """Test → beginnings of the paths of what it covers, which neither its imports nor its folder say."""
 OF_COVERED, OF_PROGRAM, FARTHEST = 2, 3, 9
@@ -67,14 +67,14 @@ def reached_tests(changed: Iterable[Path]) -> set[Path]:
     python: set[Path] = set()
     found: set[Path] = set()
     for path in changed:
-        room = path.relative_to(ROOT).parts
+        parts = path.relative_to(ROOT).parts
         if path.suffix == ".py":
             python.add(path)
             if path.name == "conftest.py" and path.parent in (UNIT.parent, UNIT, *UNIT.rglob("*")):
                 found.add(UNIT if path.parent == UNIT.parent else path.parent)
-        elif path.suffix == ".lua" and room[1] in LUA_READERS:
-            python |= {ROOT / reader for reader in LUA_READERS[room[1]]}
-        elif path.suffix == ".md" or room[0] in WITHOUT_UNIT_TESTS:
+        elif path.suffix == ".lua" and parts[1] in LUA_READERS:
+            python |= {ROOT / reader for reader in LUA_READERS[parts[1]]}
+        elif path.suffix == ".md" or parts[0] in WITHOUT_UNIT_TESTS:
             found.add(DOCS)
         else:
             return {UNIT}
@@ -84,12 +84,12 @@ def reached_tests(changed: Iterable[Path]) -> set[Path]:
 
 
 def nearest_first(changed: Collection[Path]) -> list[Path]:
-    """Return :func:`reached_tests`: those of the rooms that changed, then the others by the number of imports to the change."""
+    """Return :func:`reached_tests`: those of the packages that changed, then the others by the number of imports to the change."""
     near = distances(path for path in changed if path.suffix == ".py")
-    rooms = {UNIT / path.relative_to(PACKAGE).parts[0] for path in changed if PACKAGE in path.parents}
+    packages = {UNIT / path.relative_to(PACKAGE).parts[0] for path in changed if PACKAGE in path.parents}
 
     def distance(path: Path) -> int:
-        return 0 if rooms & set(path.parents) else near.get(path, 0)
+        return 0 if packages & set(path.parents) else near.get(path, 0)
 
     return sorted(reached_tests(changed), key=lambda path: (distance(path), path))
 
@@ -116,19 +116,19 @@ def distances_of_tests(changed: Iterable[Path]) -> dict[Path, int]:
     found: dict[Path, int] = {}
     tests = [path for name, path in modules().items() if path.name.startswith("test_") and name.startswith("tests.")]
     for path in changed:
-        room = path.relative_to(ROOT).parts
+        parts = path.relative_to(ROOT).parts
         covering = [test for test, covered in COVERED.items() if str(path.relative_to(ROOT)).startswith(covered)]
         _nearer(found, {ROOT / test: OF_COVERED for test in covering})
         if path.suffix == ".py":
             sources.add(path)
             below = [test for test in tests if path.name == "conftest.py" and path.parent in test.parents]
             _nearer(found, dict.fromkeys(below, 1))
-        elif path.suffix == ".lua" and room[1] in LUA_READERS:
-            sources |= {ROOT / reader for reader in LUA_READERS[room[1]]}
-        elif path.suffix == ".md" or room[0] in WITHOUT_UNIT_TESTS:
+        elif path.suffix == ".lua" and parts[1] in LUA_READERS:
+            sources |= {ROOT / reader for reader in LUA_READERS[parts[1]]}
+        elif path.suffix == ".md" or parts[0] in WITHOUT_UNIT_TESTS:
             _nearer(found, dict.fromkeys([test for test in tests if test.parent.name == "docs"], 1))
         elif PACKAGE in path.parents:
-            sources |= {source for source in modules().values() if (PACKAGE / room[1]) in source.parents}
+            sources |= {source for source in modules().values() if (PACKAGE / parts[1]) in source.parents}
         else:
             _nearer(found, dict.fromkeys(tests, FARTHEST))
     by_import = distances(sources, assembled=ASSEMBLED)
@@ -155,9 +155,9 @@ def _of_room(test: Path, by_import: dict[Path, int]) -> int | None:
     integration = TESTS / "integration"
     if integration not in test.parents:
         return None
-    room = PACKAGE / test.parent.relative_to(integration)
-    below = f"{room}/"  # as text, because a thousand files are compared with each test
-    return min((near for path, near in by_import.items() if str(path).startswith(below) and room != PACKAGE), default=None)
+    package = PACKAGE / test.parent.relative_to(integration)
+    below = f"{package}/"  # as text, because a thousand files are compared with each test
+    return min((near for path, near in by_import.items() if str(path).startswith(below) and package != PACKAGE), default=None)
 
 
 def written(revision: str | None) -> str:

@@ -1,1 +1,1 @@
-"""What tests of several rooms share, by the room that it belongs to; what tests of one room share stands beside them."""
+"""What tests of several packages share, by the package that it belongs to; what tests of one package share stands beside them."""

@@ -1,1 +1,1 @@
-"""Tests of whole workers that fold; each subfolder tests one room of `streams_app.folding`."""
+"""Tests of whole workers that fold; each subfolder tests one package of `streams_app.folding`."""

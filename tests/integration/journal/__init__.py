@@ -1,1 +1,1 @@
-"""Tests of whole workers that keep journals, and of commands; each subfolder tests one room of `streams_app.journal`."""
+"""Tests of whole workers that keep journals, and of commands; each subfolder tests one package of `streams_app.journal`."""

@@ -1,1 +1,1 @@
-"""Tests of whole workers that keep live views, and of commands; each subfolder tests one room of `streams_app.live`."""
+"""Tests of whole workers that keep live views, and of commands; each subfolder tests one package of `streams_app.live`."""

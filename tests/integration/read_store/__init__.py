@@ -1,1 +1,1 @@
-"""Tests of every database and shape of a read store, and of the commands for read stores; each subfolder tests one room."""
+"""Tests of every database and shape of a read store, and of the commands for read stores; each subfolder tests one package."""
