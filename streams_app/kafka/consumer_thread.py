@@ -14,7 +14,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import is_behind, notify_waiters, take_fetched
+from streams_app.kafka.fetching import PREFETCH_BACKOFF, is_behind, notify_waiters, take_fetched
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
 from streams_app.kafka.requests import in_time
@@ -105,6 +105,7 @@ class FoldingThread(AIOKafkaConsumerThread):
         if consumer._closed or fetcher._closed:
             raise ConsumerStoppedError
         watch(fetcher)
+        fetcher._prefetch_backoff = PREFETCH_BACKOFF
         remaining = timeout or 0.0
         loop = asyncio.get_running_loop()
         with fetcher._subscriptions.fetch_context():

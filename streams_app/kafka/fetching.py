@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
@@ -17,6 +17,12 @@ from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.kafka.patches.fetch_times import asked_ms
 from streams_app.kafka.patches.records import take_records
 from streams_app.native import NativeCore
+
+PREFETCH_BACKOFF: Final = 0.0
+"""Longest time, in seconds, for which aiokafka does not fetch from a broker because fetched records of some partitions wait.
+
+With its default of 0.1 s, the partitions of a broker are fetched in step, so that all of them wait for the slowest one.
+"""
 
 
 def take_fetched(

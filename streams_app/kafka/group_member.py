@@ -21,7 +21,7 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.tasks import cancel_all
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import is_behind, notify_waiters, seek_and_count, take_fetched
+from streams_app.kafka.fetching import PREFETCH_BACKOFF, is_behind, notify_waiters, seek_and_count, take_fetched
 from streams_app.kafka.member_requests import unread_ranges_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
@@ -176,6 +176,7 @@ class GroupMember(KafkaRequests, ConsumerRebalanceListener):
         consumer._coordinator.check_errors()
         fetcher = consumer._fetcher
         watch(fetcher)
+        fetcher._prefetch_backoff = PREFETCH_BACKOFF
         with fetcher._subscriptions.fetch_context():
             if fetcher._subscriptions.reassignment_in_progress:
                 await fetcher._subscriptions.wait_for_assignment()

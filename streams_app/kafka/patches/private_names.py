@@ -44,6 +44,7 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
         "_fetch_max_wait_ms",
         "_fetch_waiters",
         "_notify(self, future)",
+        "_prefetch_backoff",
         "_proc_fetch_request(self, assignment, node_id, request)",
         "_records",
         "_subscriptions",
