@@ -101,6 +101,7 @@ async def browser() -> AsyncIterator[Browser]:
         yield started
 
 
+@pytest.mark.long
 def test_published_site_has_each_page_its_markdown_the_search_and_its_version(published: Path) -> None:
     site = published / "0.1.0"
     found = {entry["location"].partition("#")[0] for entry in json.loads((site / "search.json").read_text("utf-8"))["items"]}
