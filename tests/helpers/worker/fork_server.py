@@ -110,7 +110,7 @@ def _is_importable(path: Sequence[str]) -> bool:
     if not {*PYTHONPATH.split(os.pathsep)} <= {*path}:
         return False
     own = [Path(folder) for folder in path if folder not in PYTHONPATH.split(os.pathsep)]
-    names = {entry.name.partition(".")[0] for folder in own if folder.is_dir() for entry in folder.iterdir()}
+    names = {entry.name.partition(".")[0] for folder in own if folder.is_dir() for entry in folder.iterdir()} - {"__pycache__"}
     return not [name for name in names if name.isidentifier() and find_spec(name) is not None]
 
 
