@@ -113,7 +113,7 @@ class Shard:
             token: Token of the claim; if it is "", a new one is made.
         """
         async with self.lock:
-            self.is_claimed = False
+            self.is_claimed = self.outbox.is_exact = False
             self.token = token or secrets.token_hex(8)
             topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
             claimed = await self.store.claim(
@@ -298,6 +298,7 @@ class Shard:
             singly = self.stores_singly
             clock_ms = self.clock.due_ms(folded_until_ms)
             late_ms = self.clock.stored.late_ms
+            was_exact, self.outbox.is_exact = self.outbox.is_exact, False
             try:
                 done = await self.store.seal(
                     self.token, self.fence, clock_ms, replace(self.bounds, hold_ms=self.bounds.hold_ms + late_ms),
@@ -310,6 +311,7 @@ class Shard:
                 # The next claim reads the outbox.
                 self.is_claimed = False
                 raise
+            self.outbox.is_exact = was_exact
             self.clock.stored = self.clock.stored._replace(clock_ms=done.clock_ms)
             self.last_seal = done
             self._add_to_outbox(OutboxEntry(done.sealed, done.first_offset), singly=singly)

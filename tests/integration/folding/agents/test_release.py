@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -88,6 +89,38 @@ async def test_unsent_records_can_be_read_by_an_older_version_after_the_release(
 
     assert [(0, [0]), (1, [1]), (2, [2])] == await entries_of(store)
     assert "format" not in await meta_of(store)
+
+
+@pytest.mark.parametrize("script", ["seal", "outbox"])
+async def test_older_version_can_read_what_an_unanswered_script_has_left(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """The reply of *seal* is lost, or that of *outbox* after a claim: this process has no record of the outbox."""
+    shard = shard_of(redis_client, names)
+    await shard.claim(0, 1)
+    await fold_some(shard, [FoldEvent(at, 1_000 + at, b"s%d" % at, {"u": 1}) for at in range(3)])
+    real, executed = getattr(shard.store, script), asyncio.Event()
+
+    async def unanswered(*args: Any, **options: Any) -> None:
+        await real(*args, **options)
+        executed.set()
+        await asyncio.sleep(3_600)  # until it is cancelled
+
+    if script == "outbox":
+        await shard.seal(2_000, folded_until_ms=None, everything=True)
+        shard = shard_of(redis_client, names)
+    monkeypatch.setattr(shard.store, script, unanswered)
+    call = shard.claim(0, 1) if script == "outbox" else shard.seal(2_000, folded_until_ms=None, everything=True)
+    task = asyncio.ensure_future(cast("Any", call))
+    await executed.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert [(0, [0, 1, 2])] == await entries_of(shard.store)
+    shard.release()
+    await shard.split_outbox(5.0)
+
+    assert [(0, [0]), (1, [1]), (2, [2])] == await entries_of(shard.store)
 
 
 async def test_former_owner_leaves_the_outbox_of_the_next_one_alone(redis_client: Redis, names: Names) -> None:
