@@ -22,7 +22,8 @@ from streams_app.console.pages.rendering import NavigationLink, NavigationSectio
 from streams_app.console.pages.search import pages_of
 from streams_app.console.reading.asking import Asked, OtherPage, PageError
 from streams_app.console.reading.console_reader import ConsoleReader
-from streams_app.errors import StreamsAppError, TryAgainError
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
+from streams_app.errors import StreamsAppError, TryAgainError, text_of
 from streams_app.exact_json import encode
 from streams_app.health.http_addresses import is_allowed_authority
 from streams_app.health.http_connections import Connections
@@ -153,6 +154,8 @@ class ConsoleServer:
                 response.headers.update({name: value for name, value in error.headers.items() if name == "Allow"})
         except StreamsAppError as error:
             response = self._error(request, 503, str(error))
+        except DEPENDENCY_ERRORS as error:
+            response = self._error(request, 503, f"A server did not answer in time, or failed: {text_of(error)}")
         except Exception as error:  # noqa: BLE001  # a defect of one page; the others go on
             self._errors.trace(error)
             response = self._error(request, 500, "The console failed to answer: its log has the reason")

@@ -18,7 +18,8 @@ from streams_app.console.reading.comparing import StoreComparisons
 from streams_app.console.reading.history import EVERY_MS, History
 from streams_app.console.reading.samples import Samples, samples_in
 from streams_app.console.reading.tuning import TuningRuns
-from streams_app.errors import StreamsAppError, TryAgainError
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
+from streams_app.errors import StreamsAppError, TryAgainError, text_of
 from streams_app.operations.worker_pages import Readiness, pages, readiness, usual_url
 from streams_app.settings import Settings
 
@@ -224,6 +225,8 @@ class ConsoleReader:
             why = f"no answer within {seconds:g} s, the question goes on"
         except StreamsAppError as error:
             why = str(error)
+        except DEPENDENCY_ERRORS as error:
+            why = f"a server failed: {text_of(error)}"
         except Exception as error:  # any error of a part is shown in its place, and the rest of the page stays
             logger.warning("a part of a page failed what=%s", what, exc_info=error)
             why = f"an unexpected error, see the log of the console: {type(error).__name__}"

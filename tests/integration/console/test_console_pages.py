@@ -6,8 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError
 from redis.asyncio import Redis
 
 from streams_app.console import server
@@ -118,6 +120,18 @@ async def test_bad_requests_get_an_answer_that_says_what_is_wrong(settings: Sett
     assert status == found
     assert "Traceback" not in text and "<script>" not in text.partition("<body>")[2]
     assert "nosniff" == headers["X-Content-Type-Options"]
+
+
+@pytest.mark.parametrize(("error", "status"), [(KafkaTimeoutError("no answer"), 503), (KeyError("x"), 500)])
+async def test_server_that_does_not_answer_is_no_defect_of_the_console(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    monkeypatch.setattr(server.ConsoleServer, "_live", AsyncMock(side_effect=error))
+    async with running_console(settings) as console:
+        found, text, _ = await console.get("/health/live")
+
+    assert status == found
+    assert ("KafkaTimeoutError: no answer" in text) == (status == 503)
 
 
 async def test_each_page_is_json_by_accept_header_and_described_by_openapi(settings: Settings) -> None:
