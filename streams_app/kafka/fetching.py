@@ -18,10 +18,11 @@ from streams_app.kafka.patches.fetch_times import asked_ms
 from streams_app.kafka.patches.records import take_records
 from streams_app.native import NativeCore
 
-PREFETCH_BACKOFF: Final = 0.0
+PREFETCH_BACKOFF: Final = 0.005
 """Longest time, in seconds, for which aiokafka does not fetch from a broker because fetched records of some partitions wait.
 
-With its default of 0.1 s, the partitions of a broker are fetched in step, so that all of them wait for the slowest one.
+With its default of 0.1, the partitions of a broker are fetched in step, so that all of them wait for the slowest one. With 0, each
+request names few partitions, and small events are read at three fifths of the speed.
 """
 
 
