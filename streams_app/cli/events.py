@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from streams_app.subscribers.declaration.catalogue import Catalogue
     from streams_app.subscribers.declaration.subscription import Subscription
 
-MAX_FILE_BYTES: Final = 64 << 20
-"""Maximum size of a saved catalogue."""
+MAX_DOCUMENT_BYTES: Final = 16 << 20
+"""Maximum size of the older AsyncAPI document of ``--against``."""
 
 MAX_OFFSETS: Final = 1_000_000
 """Default of ``--limit``: maximum number of offsets that are searched for an id, which takes some seconds."""
@@ -193,7 +193,7 @@ def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_text(path, MAX_FILE_BYTES))
+        found = json.loads(read_text(path, MAX_DOCUMENT_BYTES))
     except (OSError, RecursionError) as error:
         raise ValueError(f"it cannot be read: {error}") from error
     except ValueError as error:

@@ -36,7 +36,7 @@ The Java client has the setting ``sasl.login.refresh.window.factor`` for this.
 """
 
 MAX_TOKEN_CHARACTERS: Final = 65_536
-MAX_FILE_BYTES: Final = 2 * MAX_TOKEN_CHARACTERS
+MAX_TOKEN_FILE_BYTES: Final = 2 * MAX_TOKEN_CHARACTERS
 MAX_ERROR_CHARACTERS: Final = 300
 FILE_SETTING: Final = "kafka.sasl_oauth_token_file"
 COMMAND_SETTING: Final = "kafka.sasl_oauth_token_command"
@@ -155,7 +155,7 @@ def _cache_of(file: Path | None, command: str | None, provider: str | None) -> T
 
 def _read(file: Path) -> Token:
     try:
-        text = read_text(file, MAX_FILE_BYTES)
+        text = read_text(file, MAX_TOKEN_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise TokenUnavailableError(f"{FILE_SETTING}: cannot read {file}: {error}") from error
     return Token(_checked(text, f"{FILE_SETTING}: {file}"))  # no expiry, because the file may be replaced at any time

@@ -35,7 +35,7 @@ S = TypeVar("S", bound=BaseModel)
 PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
-MAX_FILE_BYTES: Final = 16 << 20
+MAX_SETTINGS_BYTES: Final = 16 << 20
 FOLD_KEY: Final = 2
 """Index of the setting's name in the location of an error of pydantic, such as ``("folds", 0, "quiet_period")``."""
 
@@ -132,7 +132,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
             )
         path = Path(DEFAULT_FILE)
     try:
-        return tomllib.loads(read_text(path, MAX_FILE_BYTES))
+        return tomllib.loads(read_text(path, MAX_SETTINGS_BYTES))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"cannot read {path}: {error}. Name it with --config or {CONFIG_VARIABLE}."]) from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

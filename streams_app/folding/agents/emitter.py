@@ -103,7 +103,8 @@ class Emitter:
 
         A tick is the periodic call of :meth:`.FoldProcessor.tick`, which sets :attr:`ticked`. The wait lasts until the tick if the
         last pass sealed a group, if the previous wait ended without a tick, or if the first group is already due. So there is one
-        pass per tick under load, and a group that becomes due after a silence is emitted without waiting for the tick.
+        pass per tick under load, and a group that becomes due after a silence is emitted without waiting for the tick. After a tick
+        during the last pass, there is no wait.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -112,7 +113,7 @@ class Emitter:
                 await self.ticked.wait()
         except TimeoutError:
             self.was_early = True
-        self.ticked.clear()  # not after the next pass: it may seal before what a tick meanwhile reports
+        self.ticked.clear()  # before the next pass, which may seal before what a tick meanwhile reports
 
     def _seconds_to_due(self) -> float | None:
         shard = self.shard

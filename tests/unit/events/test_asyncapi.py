@@ -287,6 +287,11 @@ def test_invalid_document_is_reported(config: Path, tmp_path: Path, capsys: pyte
     assert f"error: --against {old}: " in capsys.readouterr().err
 
 
+def test_document_without_end_is_reported(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 1 == run(["events", "asyncapi", "--config", str(config), "--against", "/dev/zero"])
+    assert "--against /dev/zero: it cannot be read: it has more than 16777216 bytes" in capsys.readouterr().err
+
+
 def test_command_lists_the_declarations(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == run(["events", "list", "--config", str(config)])
 
