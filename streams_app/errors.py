@@ -82,10 +82,11 @@ class BehindError(StreamsAppError):
 FORMAT: Final = 1
 """Newest format of commits and read stores that this version reads. What carries no number has format 1."""
 
-STATE_FORMAT: Final = 2
+STATE_FORMAT: Final = 3
 """Newest format of state in Redis that this version reads; ``delivery/lua/fenced.lua`` has the same number.
 
-A shard of a fold has format 2 while its outbox may have an entry of several records; everything else has format 1.
+A shard of a fold has format 3 while it may have packed groups, and at least 2 while its outbox may have an entry of several records;
+everything else has format 1.
 """
 
 

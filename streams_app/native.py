@@ -20,7 +20,7 @@ MODULE: Final = "streams_app_native"
 NativeChoice = Literal["auto", "off", "require"]
 """Value of ``worker.native``: ``auto`` uses the native core if it is installed."""
 
-VERSION: Final = "0.4.0"
+VERSION: Final = "0.5.0"
 """The version of the native core that this version of the package works with; another one is not used."""
 
 MASK_BYTES: Final = 128
@@ -50,7 +50,7 @@ class ColumnPacker(Protocol):
     """Packs groups for ``fold.lua``, as :class:`.GroupPacker` does."""
 
     def pack(
-        self, groups: ColumnGroups, first: bytes, most: int, clock_ms: int, silent_from_ms: int,
+        self, groups: ColumnGroups, first: bytes, most: int, clock_ms: int, silent_from_ms: int, may_pack: bool,  # noqa: FBT001
         names_of: Callable[[int], tuple[Any, bytes, bytes]], /,
     ) -> tuple[int, bytes, list[tuple[Any, ...]], tuple[bytes, int, bytes, bytes]]:  # fmt: skip
         """Pack groups from ``first`` on.

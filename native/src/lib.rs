@@ -365,6 +365,7 @@ impl Packer {
         most: usize,
         clock_ms: i64,
         silent_from_ms: i64,
+        may_pack: bool,
         names_of: &Bound<'py, PyAny>,
     ) -> PyResult<PackedFields<'py>> {
         let groups = &groups.groups;
@@ -384,7 +385,7 @@ impl Packer {
             }
         }
         let (settings, names) = (&self.settings, &self.packed);
-        let packed = unlocked(py, || settings.pack(groups, first, most, clock_ms, silent_from_ms, names))?;
+        let packed = unlocked(py, || settings.pack(groups, first, most, clock_ms, silent_from_ms, may_pack, names))?;
         let sessions = PyList::empty(py);
         for session in &packed.sessions {
             let run = session.run;

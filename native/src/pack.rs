@@ -7,7 +7,10 @@ use hashbrown::HashMap;
 /// A script call gets no further group once its runs have this many parts, such as names.
 const MAX_PARTS: usize = 16_000;
 
-/// Number of bytes of sessions that count as one part.
+/// Maximum size of the packed names of a packed group.
+const PACKED_BYTES: usize = 400;
+
+/// Number of bytes of sessions, or of packed groups, that count as one part.
 const BYTES_OF_A_PART: usize = 25;
 
 const QUIET: &[u8] = b"quiet";
@@ -75,7 +78,9 @@ impl Settings {
         }
     }
 
-    /// Packs at most `most` groups, from position `first` on. `names` has each set of names that occurs in them.
+    /// Packs at most `most` groups, from position `first` on. `names` has each set of names that occurs in them. With `may_pack`, runs are
+    /// packed as Redis stores small groups.
+    #[allow(clippy::too_many_arguments)]
     pub fn pack<'a>(
         &self,
         groups: &'a Groups,
@@ -83,6 +88,7 @@ impl Settings {
         most: usize,
         clock_ms: i64,
         silent_from_ms: i64,
+        may_pack: bool,
         names: &HashMap<Mask, PackedNames>,
     ) -> Packed<'a> {
         let mut packed = Packed {
@@ -116,11 +122,11 @@ impl Settings {
             packed.starts.extend_from_slice(&(packed.sessions.len() as u32).to_be_bytes());
             match rest {
                 [] => out.push(FALSE),
-                [run] if self.is_plain(run) => parts += self.pack_run(out, run, silent_from_ms, &names[&run.names].fields),
+                [run] if self.is_plain(run) => parts += self.pack_run(out, run, silent_from_ms, may_pack, &names[&run.names]),
                 _ => {
                     array(out, rest.len());
                     for run in rest {
-                        parts += self.pack_run(out, run, silent_from_ms, &names[&run.names].fields);
+                        parts += self.pack_run(out, run, silent_from_ms, may_pack, &names[&run.names]);
                     }
                 }
             }
@@ -152,10 +158,10 @@ impl Settings {
     }
 
     /// Packs a run in the form of the group that it would open; returns its number of parts.
-    fn pack_run(&self, out: &mut Vec<u8>, run: &Run, silent_from_ms: i64, fields: &[u8]) -> usize {
+    fn pack_run(&self, out: &mut Vec<u8>, run: &Run, silent_from_ms: i64, may_pack: bool, names: &PackedNames) -> usize {
         let (opened, score) = (run.first_score, run.last_score);
         let silent = score.max(silent_from_ms);
-        let names = run.names.count() as usize;
+        let count = run.names.count() as usize;
         let mut info = Vec::with_capacity(64);
         array(&mut info, if silent > score { 10 } else { 9 });
         text(&mut info, &self.epoch);
@@ -167,20 +173,28 @@ impl Settings {
             run.events,
             run.low_ms - opened,
             run.high_ms - run.low_ms,
-            names as i64,
+            count as i64,
         ] {
             integer(&mut info, number);
         }
         if silent > score {
             integer(&mut info, silent - score);
         }
-        array(out, 4 + 2 * names);
+        if may_pack && names.map.len() <= PACKED_BYTES {
+            info.extend_from_slice(&names.map);
+            array(out, 3);
+            integer(out, run.first_offset);
+            integer(out, silent);
+            text(out, &info);
+            return 3 + info.len() / BYTES_OF_A_PART;
+        }
+        array(out, 4 + 2 * count);
         integer(out, run.first_offset);
         integer(out, silent);
         text(out, b"\xff");
         text(out, &info);
-        out.extend_from_slice(fields);
-        4 + 2 * names
+        out.extend_from_slice(&names.fields);
+        4 + 2 * count
     }
 }
 

@@ -17,7 +17,7 @@ local function read_marks(...)
   for i, name in ipairs({...}) do state[name] = values[i] end
 end
 read_marks('token', 'fence', 'format')
-local FORMAT = 2 -- newest format that these scripts know, as STATE_FORMAT in errors.py
+local FORMAT = 3 -- newest format that these scripts know, as STATE_FORMAT in errors.py
 if (tonumber(state.format or 1) or math.huge) > FORMAT then return {'refused', 'newer-format', state.format} end
 
 -- Returns the reply that rejects the caller, nil if token and fence are as expected. Call it before the first write.

@@ -43,11 +43,11 @@ WATCH_MS: Final = 60_000
 
 
 class OlderWorkers:
-    """Finds out whether workers of an older version run, which cannot read an entry of the outbox with several records.
+    """Finds out whether workers of an older version run, which cannot read packed groups, or entries of the outbox with several records.
 
     A worker that can read them stores its token twice when it claims a shard, so a shard whose tokens differ has an older owner.
-    While there is one, sealed records are stored one by one: the older worker may get any partition at any time, also because this
-    process is killed. Shards are checked for a while after each claim, and as long as an older worker is found.
+    While there is one, sealed records are stored one by one, and each group as a hash: the older worker may get any partition at any
+    time, also because this process is killed. Shards are checked for a while after each claim, and as long as an older worker is found.
     """
 
     def __init__(self, scripts: FoldScripts, settings: Settings, clock: TrustedClock) -> None:
@@ -66,7 +66,7 @@ class OlderWorkers:
             self._checked_ms = now_ms  # before the check: other shards need not wait for it
             found = await self._own_shards()
             if found and not self._exist:
-                logger.info("an older version runs, sealed records are stored one by one")
+                logger.info("an older version runs, records and groups are stored one by one")
             elif self._exist and not found:
                 logger.info("no older version runs any more")
             self._exist = found
@@ -87,7 +87,7 @@ class OlderWorkers:
     async def _own_shards(self) -> bool:
         async with self._scripts.redis.pipeline(transaction=False) as pipe:
             for meta in self._metas:
-                pipe.hmget(meta, ["token", "reads_blocks"])
+                pipe.hmget(meta, ["token", "reads_packed"])
             owners: list[Any] = await pipe.execute()
         return any(token != reader for token, reader in owners)
 

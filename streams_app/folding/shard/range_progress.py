@@ -58,10 +58,16 @@ class ChunkProgress:
         self._scored: dict[bytes, list[tuple[ScoredEvent, int]]] = {}
         self._apart: dict[bytes, list[GroupRun]] = {}
 
-    def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
-        """Return the next groups, at most ``most``, packed for ``fold.lua``, and whether they are the last ones of the chunk."""
+    def next_groups(
+        self, most: int, packing: GroupPacker, silent_from_ms: int, *, may_pack: bool = False
+    ) -> tuple[PackedGroups, bool]:
+        """Return the next groups, at most ``most``, packed for ``fold.lua``, and whether they are the last ones of the chunk.
+
+        Args:
+            may_pack: See :meth:`.GroupPacker.groups`.
+        """
         members = self._members[self._at : self._at + most]
-        groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart)
+        groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart, may_pack=may_pack)
         return groups, self._at + groups.count == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:

@@ -39,7 +39,10 @@ from streams_app.redis_access.client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 SPLIT_SECONDS: Final = 1.0
-"""Maximum time for which the release of a shard waits until its outbox is split, see :meth:`Shard.split_outbox`."""
+"""Maximum time for which the release of a shard waits until older versions can read its state, see :meth:`Shard.leave_readable`."""
+
+MOST_UNPACKED: Final = 20_000
+"""The release of a shard with more packed groups than this does not unpack them: Redis would be busy for more than 0.3 s."""
 
 OUTBOX_LIMIT: Final = 5_000
 """From this number of unacknowledged sealed records on, nothing is folded or sealed; the last script that folds may exceed it.
@@ -62,8 +65,8 @@ class Shard:
         definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
         in_progress: The range of which only some groups are folded; None if there is none.
         outbox: Sealed groups in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
-        stores_singly: Whether each sealed record becomes an entry of the outbox of its own, because workers of an older version may
-            claim the shard.
+        stores_singly: Whether each sealed record becomes an entry of the outbox of its own, and each group a hash, because workers of
+            an older version may claim the shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         quiet_period: The quiet period of the shard if it sets itself; otherwise None.
@@ -80,7 +83,7 @@ class Shard:
         self.clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
         self.quiet_period = ShardQuietPeriod.of(fold, tp)
         self.outbox = Outbox()
-        self.stores_singly = False
+        self.stores_singly = self._is_readable = False
         self.lock = asyncio.Lock()
         self.token = ""
         self.fence = -1
@@ -113,7 +116,7 @@ class Shard:
             token: Token of the claim; if it is "", a new one is made.
         """
         async with self.lock:
-            self.is_claimed = self.outbox.is_exact = False
+            self.is_claimed = self.outbox.is_exact = self._is_readable = False
             self.token = token or secrets.token_hex(8)
             topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
             claimed = await self.store.claim(
@@ -142,29 +145,35 @@ class Shard:
         self.is_claimed = False
 
     async def store_singly(self, *, singly: bool) -> None:
-        """Set :attr:`stores_singly`, and split what the outbox has; do not call this while records are being sent.
+        """Set :attr:`stores_singly`, split what the outbox has, and unpack groups; do not call this while records are being sent.
 
         Raises:
             FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: The outcome is unknown; call again.
         """
         self.stores_singly = singly
-        if singly and len(self.outbox) > self.outbox.entries:
+        self._is_readable = self._is_readable and singly and len(self.outbox) == self.outbox.entries
+        if singly and not self._is_readable:
             async with self.lock:
                 self.check_owned()
                 self.outbox.is_exact = False
                 await self.store.split(self.token)
+                await self.store.unpack(self.token)
                 await self._load_outbox()
+            self._is_readable = True
 
-    async def split_outbox(self, seconds: float) -> None:
-        """After :meth:`release`, and the end of all calls: leave an outbox that the next owner can read if it has an older version.
+    async def leave_readable(self, seconds: float) -> None:
+        """After :meth:`release`, and the end of all calls: leave a state that the next owner can read if it has an older version.
 
-        The next owner may have to be one of this version if Redis does not answer, or the process is killed.
+        The next owner may have to be one of this version if Redis does not answer, the process is killed, or more than
+        :data:`MOST_UNPACKED` groups are packed.
         """
-        if self.outbox or not self.outbox.is_exact:
-            with suppress(FencedError, TimeoutError, *REDIS_ERRORS):
-                async with asyncio.timeout(min(seconds, SPLIT_SECONDS)):
+        with suppress(FencedError, TimeoutError, *REDIS_ERRORS):
+            async with asyncio.timeout(min(seconds, SPLIT_SECONDS)):
+                if self.outbox or not self.outbox.is_exact:
                     await self.store.split(self.token)
+                if not self._is_readable and 0 < await self.store.packed_groups() <= MOST_UNPACKED:
+                    await self.store.unpack(self.token)
 
     def check_owned(self) -> None:
         if not self.is_claimed:
@@ -234,8 +243,8 @@ class Shard:
             in_progress = RangeInProgress(chunk.to, b"", chunk.time, progress.digest)
             learned = b"" if self.quiet_period is None else self.quiet_period.to_store(chunk.time.cap_ms)
             while True:
-                groups, is_last = progress.next_groups(self._sizing.groups, self._packing, silent_from_ms)
                 singly = self.stores_singly
+                groups, is_last = progress.next_groups(self._sizing.groups, self._packing, silent_from_ms, may_pack=not singly)
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
                     self.token, self.fence, in_progress, progress.cursor, groups, after, self.bounds,

@@ -31,7 +31,7 @@ This also bounds an entry of the outbox: with no other parts, the sessions of a 
 """
 
 BYTES_OF_A_PART: Final = 25
-"""Number of bytes of sessions, or of values, that count as one part."""
+"""Number of bytes of sessions, of packed groups, or of values, that count as one part."""
 
 _SPAN: Final = "Iddd"
 _FIRST_OFFSET = attrgetter("first_offset")
@@ -84,30 +84,34 @@ class GroupPacker:
         self.epoch = epoch
         self.partitions = partitions
         self.keeps_values = keeps_values
+        self._may_pack = not (bounds.max_bytes or bounds.leading or bounds.dedupes)
         self._native: ColumnPacker | None = None
         # A packed session has no room for a quiet period that events set, for the size of kept events, or for ids.
         has_more = bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event or bounds.dedupes
         self._may_send_sessions = bounds.sessions and not has_more
 
     def groups(
-        self, chunk: Chunk, members: Sequence[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
-    ) -> PackedGroups:
+        self, chunk: Chunk, members: Sequence[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]],
+        *, may_pack: bool = False,
+    ) -> PackedGroups:  # fmt: skip
         """Pack the first groups of ``members`` as arguments of one script call.
 
         At least one group is packed. Once the packed groups have :data:`MAX_PARTS` parts, no further one is added. A part is one
-        item of a packed run, such as a changed name; :data:`BYTES_OF_A_PART` bytes of sessions or values count as one part, too.
+        item of a run, such as a changed name; :data:`BYTES_OF_A_PART` bytes of sessions, packed groups or values count as one, too.
 
         Args:
             apart: Runs that replace those of the chunk, by group key, for each group that a bound closes in the middle of a run;
                 see :mod:`streams_app.folding.core.run_splitting`.
+            may_pack: Whether small groups are stored packed; False: each group is stored as a hash, as older versions read it.
         """
+        may_pack = may_pack and self._may_pack
         if isinstance(chunk.groups, NativeGroups) and not apart:
-            return self._natively(chunk.groups, members, clock_ms, silent_from_ms)
-        return self._by_python(chunk.groups, members, clock_ms, silent_from_ms, apart)
+            return self._natively(chunk.groups, members, clock_ms, silent_from_ms, may_pack=may_pack)
+        return self._by_python(chunk.groups, members, clock_ms, silent_from_ms, apart, may_pack=may_pack)
 
     def _by_python(
         self, groups: Mapping[bytes, list[GroupRun]], members: Sequence[bytes], clock_ms: int, silent_from_ms: int,
-        apart: Mapping[bytes, list[GroupRun]],
+        apart: Mapping[bytes, list[GroupRun]], *, may_pack: bool,
     ) -> PackedGroups:  # fmt: skip
         packed = PackedGroups()
         epoch, keeps_values, bounds = self.epoch, self.keeps_values, self.bounds
@@ -129,11 +133,11 @@ class GroupPacker:
             starts.append(len(records))
             rest: Any = False
             if count == len(runs) - 1 and self._are_plain(runs[count:]):
-                rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
-                parts += len(rest)
+                rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values, may_pack=may_pack)
+                parts += _parts_of(rest)
             elif count < len(runs):
-                rest = self._entries(runs[count:], silent_from_ms)
-                parts += sum(map(len, rest))
+                rest = self._entries(runs[count:], silent_from_ms, may_pack=may_pack)
+                parts += sum(map(_parts_of, rest))
             packed.values += (member, rest)
             packed.count += 1
             if keeps_values:
@@ -144,18 +148,20 @@ class GroupPacker:
         )
         return packed
 
-    def _entries(self, runs: Sequence[GroupRun], silent_from_ms: int) -> list[Any]:
+    def _entries(self, runs: Sequence[GroupRun], silent_from_ms: int, *, may_pack: bool) -> list[Any]:
         """Pack runs one by one, each with its ids if events have ids, and with the reason if its last event closes the group."""
         entries: list[Any] = []
         for run in runs:
-            entries.append(pack_run(run, self.epoch, silent_from_ms, keeps_values=self.keeps_values))
+            entries.append(pack_run(run, self.epoch, silent_from_ms, keeps_values=self.keeps_values, may_pack=may_pack))
             if self.bounds.dedupes:
                 entries.append(run_ids(run))
             if run.closes:
                 entries.append(CLOSED)
         return entries
 
-    def _natively(self, groups: NativeGroups, members: Sequence[bytes], clock_ms: int, silent_from_ms: int) -> PackedGroups:
+    def _natively(
+        self, groups: NativeGroups, members: Sequence[bytes], clock_ms: int, silent_from_ms: int, *, may_pack: bool
+    ) -> PackedGroups:
         """Pack groups of the native core, which follow each other in the order of their bytes."""
         packed = PackedGroups()
         if not members:
@@ -168,11 +174,11 @@ class GroupPacker:
             )  # fmt: skip
         try:
             packed.count, values, sealed, sessions = self._native.pack(
-                groups.columns, members[0], len(members), clock_ms, silent_from_ms, packed_names_of_mask
+                groups.columns, members[0], len(members), clock_ms, silent_from_ms, may_pack, packed_names_of_mask
             )
         except NATIVE_ERROR:
             logger.exception("native core failed, groups are packed by Python")
-            return self._by_python(groups, members, clock_ms, silent_from_ms, {})
+            return self._by_python(groups, members, clock_ms, silent_from_ms, {}, may_pack=may_pack)
         packed.packed, packed.sealed = PackedArgument(values), [tuple.__new__(SealedGroup, fields) for fields in sealed]
         packed.sessions = PackedSessions(*sessions)
         return packed
@@ -195,6 +201,11 @@ class GroupPacker:
         """
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if self._are_plain(runs[:count]) else 0
+
+
+def _parts_of(entry: Any) -> int:
+    is_packed = len(entry) == 3 and type(entry[2]) is bytes
+    return len(entry) + (len(entry[2]) // BYTES_OF_A_PART if is_packed else 0)
 
 
 def _bytes_of(rest: Any) -> int:

@@ -1,7 +1,8 @@
 """Encodes and decodes groups as they are stored in Redis (pure).
 
 An open group is a hash, its *sidecar*: one field per changed name, or per run if events are kept, and one field,
-:data:`INFO_FIELD`, with its offsets, times and counts. A sealed group is a record in the outbox, see
+:data:`INFO_FIELD`, with its offsets, times and counts. Most small groups are *packed* instead: the same numbers and a map of the names,
+one after the other, are one value of the hash ``open`` of the shard. A sealed group is a record in the outbox, see
 :class:`streams_app.folding.core.record.SealedGroup`. ``lua/shared/group.lua`` reads and writes both.
 """
 
@@ -22,6 +23,12 @@ from streams_app.folding.core.record import SealedGroup
 
 INFO_FIELD: Final = b"\xff"
 """Name of the field with the numbers of a group. No changed name is equal to it, because it is not UTF-8."""
+
+PACKED_BYTES: Final = 400
+"""Maximum size of the packed names of a packed group, in bytes; ``lua/shared/group.lua`` has the same number.
+
+Each update writes all names of a packed group again, which from some 20 names on costs more than one more field of a hash.
+"""
 
 pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -91,6 +98,14 @@ def _without_zeros(numbers: tuple[int, ...]) -> tuple[int, ...]:
     return numbers
 
 
+def parts_of(packed: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    """Return the numbers of a packed group, as :meth:`StoredGroup.unpack` takes them, and its names with their values."""
+    unpacker = msgpack.Unpacker(raw=True)
+    unpacker.feed(packed)
+    unpacker.skip()
+    return packed[: unpacker.tell()], dict(unpacker.unpack() or {})  # Lua packs an empty map as an array
+
+
 def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> OpenGroup | None:
     """Decode an open group, without values, from the names of the fields of its sidecar and its packed numbers.
 
@@ -106,10 +121,11 @@ def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> Open
     return OpenGroup(**stored | {"names": names, "bytes_kept": stored["names"], "ids": known})
 
 
-def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
+def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool, may_pack: bool = False) -> list[Any]:
     """Pack a run for ``fold.lua``, in the form of the group that the run would open.
 
-    The list begins with the first offset and the timer of the group. The name and the value of each field of its sidecar follow.
+    The list begins with the first offset and the timer of the group. The packed group follows, if ``may_pack`` is True and its names
+    need at most :data:`PACKED_BYTES`; otherwise the name and the value of each field of its sidecar.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
@@ -120,6 +136,10 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
     )  # fmt: skip
     shorter = run.shorter_ms
     info = pack((*numbers, *_without_zeros((silent - score, shorter))) if shorter or silent > score else numbers)
+    if may_pack:
+        packed = names.packed if type(names) is NameSet else pack(names)
+        if len(packed) <= PACKED_BYTES:
+            return [first, silent - shorter, info + packed]
     if type(names) is NameSet:
         return [first, silent - shorter, INFO_FIELD, info, *names.fields]
     return [first, silent - shorter, INFO_FIELD, info, *(part for item in names.items() for part in item)]

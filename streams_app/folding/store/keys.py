@@ -6,12 +6,15 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics,
                                                 topic_id, log (fingerprints of what was folded), lost (number of offsets that
                                                 the broker has lost), reads_blocks (token of an owner that can read outbox
-                                                entries of several records), format (2 while the outbox may have such an
-                                                entry); while a range is in progress: to, cursor, cap, arrived, digest; if the
-                                                quiet period sets itself: learned, and quiet while a range is in progress
+                                                entries of several records), reads_packed (of one that can read packed groups),
+                                                format (3 while a group may be packed, 2 while the outbox may have an entry of
+                                                several records); while a range is in progress: to, cursor, cap, arrived, digest;
+                                                if the quiet period sets itself: learned, and quiet while a range is in progress
 ``due``                                 zset    group → timer (ms): the group is checked one quiet period after this time
 ``first``                               zset    group → first offset of its open fold
-``group:<group>``                       hash    changed name → value or ``""``, or, with kept events, first offset of a run → its
+``open``                                hash    group → packed group: its numbers and a map of its changed names (see
+                                                ``codec.py``); most small groups are packed
+``group:<group>``                       hash    of any other group: changed name → value or ``""``, or, with kept events, first offset of a run → its
                                                 events; ``\xff`` → packed numbers of the group (see ``codec.py``)
 ``ids:<group>``                         hash    with ``dedupe_by``: digest of an event's id → offset of the event
 ``outbox``                              zset    packed sealed records of one script, in a row → the lowest of their first offsets
@@ -22,7 +25,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
 
 The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
-``meta`` is stored until ``streams-app reset`` removes it; ``due``, ``first``, ``group:`` and ``ids:`` until the group is sealed;
+``meta`` is stored until ``streams-app reset`` removes it; a group in ``due``, ``first``, ``open``, ``group:`` and ``ids:`` until it is sealed;
 ``outbox`` until the broker has acknowledged the records; ``flush`` and ``drop`` until the owner has processed the request;
 ``dropped`` for a week after the last drop of the shard, so that the command can report the result.
 ``docs/explained/internals.md`` explains the layout.
@@ -64,6 +67,7 @@ class ShardKeys:
     drop: str
     dropped: str
     ids_prefix: str
+    open: str
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
@@ -76,7 +80,7 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
     return ShardKeys(
         f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush", f"{base}:drop",
-        f"{base}:dropped", f"{base}:ids:",
+        f"{base}:dropped", f"{base}:ids:", f"{base}:open",
     )  # fmt: skip
 
 

@@ -8,11 +8,11 @@ owner, or the state in Redis is not what it expects. The shard must then be clai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import astuple
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -37,6 +37,9 @@ from streams_app.folding.store.scripts import FoldScripts
 
 SPLIT_RECORDS: Final = 2_000
 """Number of records after which one script splits no further entry of the outbox."""
+
+UNPACKED_GROUPS: Final = 500
+"""Number of packed groups that one script unpacks, in some 6 ms."""
 
 FINISHED_RANGES: Final = 500
 """Maximum number of ranges that one script removes, which takes some 3 ms."""
@@ -181,6 +184,15 @@ class ShardStore:
         above: Any = -1
         while above != b"":
             above = (await self._call("split", token=token, above=int(above), limit=SPLIT_RECORDS))[1]
+
+    async def unpack(self, token: str) -> None:
+        """Replace packed groups by a hash for each, as workers of older versions read them."""
+        while (await self._call("unpack", token=token, limit=UNPACKED_GROUPS))[1]:
+            pass
+
+    async def packed_groups(self) -> int:
+        """Return the number of packed groups."""
+        return int(await cast("Awaitable[int]", self.redis.hlen(self.keys.open)))
 
     async def watermark(self) -> int | None:
         """Return the low watermark of the shard; None if Redis has no state.

@@ -19,7 +19,7 @@ from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.range_progress import SCRIPT_WORK, ChunkProgress
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
-from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
+from streams_app.folding.store.codec import INFO_FIELD, StoredGroup, parts_of
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome, FoldReply, RangeInProgress, SealedGroups
 from streams_app.folding.store.scripts import FoldScripts
@@ -188,8 +188,14 @@ async def open_groups(store: ShardStore) -> dict[bytes, StoredContent]:
     found = {}
     members: Any = await store.redis.zrange(store.keys.first, 0, -1, withscores=True)
     for member, first_offset in members:
+        packed: Any = await store.redis.hget(store.keys.open, member)
         content: Any = await store.redis.hgetall(store.keys.group_prefix.encode() + member)
-        numbers = StoredGroup.unpack(content.pop(INFO_FIELD))
+        if packed:
+            assert not content
+            info, content = parts_of(packed)
+        else:
+            info = content.pop(INFO_FIELD)
+        numbers = StoredGroup.unpack(info)
         assert numbers.first_offset == first_offset
         assert len(content) <= numbers.names
         found[member] = StoredContent(numbers._replace(epoch=b"", names=len(content)), content)

@@ -17,7 +17,7 @@
 -- include shard.lua
 
 if state.fence and state.epoch then
-  call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'owner', arg.owner, 'topics', arg.topics)
+  call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'reads_packed', arg.token, 'owner', arg.owner, 'topics', arg.topics)
   if arg.topic_id ~= '' then call('HSET', meta, 'topic_id', arg.topic_id) end
   read_marks('record_clock', 'late', 'definition', 'cap', 'arrived', 'digest', 'quiet', 'log', 'lost', 'learned')
   -- If a script failed after it had written the fence, the fields of a completely folded range remain.
@@ -27,13 +27,13 @@ if state.fence and state.epoch then
   return {'ok', state.fence, state.clock or '0', state.record_clock or '0', state.late or '0', state.epoch, state.definition or '',
           call('ZCARD', first), is_whole and state.to or '', is_whole and state.cursor or '',
           is_whole and state.cap or '', is_whole and state.arrived or '', is_whole and state.digest or '',
-          is_whole and state.quiet or '', state.log or '', state.lost or '0', state.learned or ''}
+          is_whole and state.quiet or '', state.log or '', offsets_lost(), state.learned or ''}
 end
 if arg.begin == '' then return {'none'} end
 -- Without its fence, the rest of the state is not reliable, but the low watermark in Kafka is. Begin there with an empty state.
-call('DEL', due, first, outbox)
+call('UNLINK', due, first, outbox, open)
 call('HDEL', meta, 'log', 'lost', 'learned', 'format')
 drop_range()
-call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'owner', arg.owner, 'topics', arg.topics, 'clock', '0',
-     'record_clock', '0', 'late', '0', 'epoch', arg.epoch, 'definition', arg.definition, 'topic_id', arg.topic_id, 'fence', arg.begin)
+call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'reads_packed', arg.token, 'owner', arg.owner, 'topics', arg.topics,
+     'clock', '0', 'record_clock', '0', 'late', '0', 'epoch', arg.epoch, 'definition', arg.definition, 'topic_id', arg.topic_id, 'fence', arg.begin)
 return {'new', arg.begin, '0', '0', '0', arg.epoch, arg.definition, 0, '', '', '', '', '', '', '', '0', ''}

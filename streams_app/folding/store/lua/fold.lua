@@ -34,9 +34,10 @@
 -- partitions    partition count of the source, for the version of the record
 -- groups        two values for each group above the cursor: its member, and its events after its sessions: false, a run that no bound
 --               closes by itself, or an array of runs that are added one by one, each with or without the reason why its last event
---               closes the group. A run is {first offset, start of its silence, "\255", packed numbers, name, value, ...}: the group
---               that it would open, see shared/group.lua. With "dedupe", all runs are in the array, and each is followed by {number of
---               duplicates left out after it, id, offset, ...}; a run without events only counts duplicates
+--               closes the group. A run is the group that it would open, see shared/group.lua: {first offset, start of its silence,
+--               packed group} or {first offset, start of its silence, "\255", packed numbers, name, value, ...}. With "dedupe", all runs
+--               are in the array, and each is followed by {number of duplicates left out after it, id, offset, ...}; a run without events
+--               only counts duplicates
 -- sessions      packed records, in a row, of the sessions of all groups: of the events that begin and end within the range
 -- lowest        lowest first offset of the sessions
 -- starts        for each group, the number of sessions of the groups before it, and at the end the number of all: 4 bytes each
@@ -58,7 +59,8 @@
 -- include group.lua
 -- include closing.lua
 -- include aggregates.lua
-local SESSION, SINGLE, JOINS, LOOKUP, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 0.3, 5, 5, 1, 10, 7, 3, 25, 0.5, 0.013
+local SESSION, SINGLE, JOINS, LOOKUP, GOES_ON, RUN, NAME, BYTES = 0.3, 5, 5, 1, 7, 3, 0.5, 0.013
+local OPENS, OPENS_PACKED, CLOSES, CLOSES_PACKED = 10, 6, 25, 15
 local SPAN = 28 -- size of the numbers of a session in "spans"
 
 if state.fence and state.token == arg.token and state.fence == arg.to then return {'already', '', state.clock} end
@@ -79,6 +81,21 @@ local opening, plans = {}, {}
 
 -- ---- compute: reads only
 
+-- Returns the numbers of a run. If it is packed, its packed names become run.names.
+local function numbers_of_run(run)
+  if #run > 3 then return numbers_of(run[4]) end
+  if not run.numbers then run.numbers, run.names = parts_of(run[3]) end
+  return run.numbers
+end
+
+-- Returns a run in the form of a group that is a hash.
+local function as_hash(run)
+  if not run.names then return run end
+  local found = {run[1], run[2], INFO, ''}
+  for name, value in pairs(unpacked(run.names)) do found[#found + 1], found[#found + 2] = name, value end
+  return found
+end
+
 -- Adds the names of a run to the loaded names of its group.
 local function join(plan, run)
   local names = plan.names
@@ -91,10 +108,15 @@ local function join(plan, run)
 end
 
 -- All names of the group of a plan: the stored ones and those that the range has added. They are read once, and updated by join.
+-- plan.packed has the same names packed, or nil; only a group that is packed has it.
 local function names_of(plan)
   if plan.names then return plan.names end
   local names, count = {}, 0
-  if plan.is_stored then
+  if plan.packed then
+    names = unpacked(plan.packed)
+    for _ in pairs(names) do count = count + 1 end
+    plan.packed = nil
+  elseif plan.is_stored then
     local content = call('HGETALL', plan.key)
     for j = 1, #content, 2 do
       if content[j] ~= INFO then names[content[j]], count = content[j + 1], count + 1 end
@@ -106,17 +128,30 @@ local function names_of(plan)
   return names
 end
 
+-- Adds a run to the names of a packed group. Most runs have the same names as their group, which are then not unpacked.
+local function join_packed(plan, run)
+  if run.names and not plan.names and not plan.packed then
+    plan.packed = run.names
+  elseif aggregates or run.names ~= plan.packed then
+    names_of(plan)
+    run = as_hash(run)
+    join(plan, run)
+    plan.open.names = plan.count
+    work = work + NAME * #run / 2
+  end
+end
+
 local function seal(plan, reason, due_ms, names)
   local record = record_of(plan.group, plan.open, reason, due_ms, names)
   sealed[#sealed + 1] = record
   lowest_sealed = math.min(lowest_sealed, plan.open.first)
-  work = work + CLOSES + BYTES * #record
+  work = work + (plan.is_packed and CLOSES_PACKED or CLOSES) + BYTES * #record
 end
 
 local function close(plan, reason, due_ms)
-  if plan.open.events > 0 then seal(plan, reason, due_ms, names_of(plan)) end
-  plan.is_dropped = plan.is_dropped or plan.is_stored
-  plan.open, plan.is_stored, plan.runs, plan.names = nil, false, {}, nil
+  if plan.open.events > 0 then seal(plan, reason, due_ms, plan.packed or names_of(plan)) end
+  plan.is_dropped = plan.is_dropped or plan.is_stored and not plan.was_packed
+  plan.open, plan.is_stored, plan.is_packed, plan.runs, plan.names, plan.packed = nil, false, false, {}, nil, nil
   if dedupe then plan.ids, plan.new_ids = {}, {} end
 end
 
@@ -162,6 +197,7 @@ end
 local function names_with(plan, run)
   local names = names_of(plan)
   local count = plan.count
+  run = as_hash(run)
   for n = 5, #run, 2 do
     if names[run[n]] == nil then count = count + 1 end
   end
@@ -172,7 +208,7 @@ end
 -- Adds a run to the group of a plan, and closes the group if there is a reason. Returns false if a bound falls inside the run: the
 -- caller must split it.
 local function add(plan, run, ids, reason)
-  local r, g = numbers_of(run[4]), plan.open
+  local r, g = numbers_of_run(run), plan.open
   if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that failed before it wrote the cursor
   if g and closes_before(g, r.opened) then
     close(plan, closed_by(g, g.score))
@@ -208,17 +244,26 @@ local function add(plan, run, ids, reason)
   if r.events > 1 and (r.score - opened >= hold_ms or max_events > 0 and events > max_events) then return false end
   if is_first then
     if g then r.silent, r.ids, r.duplicates = math.max(g.silent, r.silent), g.ids, g.duplicates end
+    plan.is_packed = not g and run.names ~= nil
     g = r
     plan.open, plan.opens = g, true
   else
-    g.last, g.score, g.events, g.names, g.shorter = r.last, r.score, events, g.names + r.names, r.shorter
+    g.last, g.score, g.events, g.shorter = r.last, r.score, events, r.shorter
+    if not plan.is_packed then g.names = g.names + r.names end
     g.low, g.high, g.silent = math.min(g.low, r.low), math.max(g.high, r.high), math.max(g.silent, r.silent)
   end
   if aggregates then names_of(plan) end -- before the run is in plan.runs, which names_of joins
-  plan.runs[#plan.runs + 1] = run
+  work = work + RUN
+  plan.is_changed = true
+  if plan.is_packed then
+    join_packed(plan, run)
+  else
+    run = as_hash(run)
+    plan.runs[#plan.runs + 1] = run
+    if plan.names then join(plan, run) end
+    work = work + NAME * #run / 2
+  end
   if ids then add_ids(plan, ids) end
-  if plan.names then join(plan, run) end
-  work = work + RUN + NAME * #run / 2
   if reason then
     close(plan, reason, r.score)
   elseif max_events > 0 and events >= max_events then
@@ -238,33 +283,38 @@ local function add_session(plan, s)
   local at, first_offset, first_score, last_score = struct.unpack('>I4ddd', arg.spans, SPAN * s + 1)
   if plan.open and closes_before(plan.open, first_score) then close(plan, closed_by(plan.open, plan.open.score)) end
   if not plan.open then return true end
-  local entry, count = unpacked(arg.sessions:sub(at + 1, start_of(s + 1))), 0
+  local record = arg.sessions:sub(at + 1, start_of(s + 1))
+  local names_at, _, _, last, events, low, high = cmsgpack.unpack_limit(record, 9, 1) -- its names are the tenth value of an array
+  local names = record:sub(names_at + 1)
   work = work + JOINS
-  local run = {first_offset, last_score, INFO, ''}
-  for name, value in pairs(entry[10]) do
-    run[#run + 1], run[#run + 2], count = name, value, count + 1
-  end
-  run[4] = packed_of({first = entry[2], last = entry[3], opened = first_score, score = last_score, events = entry[4],
-                      low = entry[5], high = entry[6], names = count, silent = last_score, shorter = 0, ids = 0, duplicates = 0})
+  local numbers = {first = first_offset, last = last, opened = first_score, score = last_score, events = events, low = low, high = high,
+                   names = map_size(names), silent = last_score, shorter = 0, ids = 0, duplicates = 0}
   elsewhere[#elsewhere + 1] = s
-  if entry[3] <= plan.open.last then return true end -- folded by a script that failed before it wrote the cursor
-  if not add(plan, run) then return false end
+  if last <= plan.open.last then return true end -- folded by a script that failed before it wrote the cursor
+  if not add(plan, {first_offset, last_score, '', numbers = numbers, names = names}) then return false end
   if plan.open then close(plan, closed_by(plan.open, plan.open.score)) end
   return true
 end
 
-local function plan_for(group, opened_at)
-  local key = prefix .. group
-  local g = opened_at and open_group(key, opened_at) or nil
+-- Returns the numbers of a group that was opened at this offset, and its packed names if it is packed; nil if it is not open.
+local function open_group(group, opened_at, packed)
+  local g, names = nil, nil
+  if opened_at then g, names = group_of(group, packed) end
+  if g and g.first == opened_at then return g, names end
+end
+
+local function plan_for(group, opened_at, packed)
+  local g, names = open_group(group, opened_at, packed)
   -- If the group is stored but not open, it belongs to an older state.
-  return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil,
+  return {group = group, key = prefix .. group, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil,
+          was_packed = packed, is_packed = names ~= nil, packed = names,
           timer = g and g.silent - g.shorter, ids = dedupe and {}, new_ids = dedupe and {}, has_ids = dedupe or g and g.ids > 0}
 end
 
 -- Plans the effect of the range on one group. Returns false if a bound falls inside a run.
-local function take(group, index, rest, opened_at)
+local function take(group, index, rest, opened_at, packed)
   local is_plain = rest and type(rest[1]) == 'number'
-  local plan = (opened_at or rest and not is_plain) and plan_for(group, opened_at)
+  local plan = (opened_at or rest and not is_plain) and plan_for(group, opened_at, packed)
   if plan and plan.open then
     for s = sessions_before(index), sessions_before(index + 1) - 1 do
       if not add_session(plan, s) then return false end
@@ -272,7 +322,7 @@ local function take(group, index, rest, opened_at)
   end
   if not plan then
     if rest then opening[#opening + 1], opening[#opening + 2] = group, rest end
-    work = work + (rest and OPENS + NAME * #rest / 2 or LOOKUP)
+    work = work + (not rest and LOOKUP or #rest == 3 and OPENS_PACKED or OPENS + NAME * #rest / 2)
     return true
   end
   work = work + GOES_ON
@@ -290,7 +340,21 @@ local function take(group, index, rest, opened_at)
   return true
 end
 
-local taken, count, opened_at, page_from = 0, #groups / 2, {}, 0
+-- Returns the first offsets of those of the given groups that are open, and those that are packed.
+local function stored_of(members)
+  local opened_at, asked, found = call('ZMSCORE', first, unpack(members)), {}, {}
+  for m = 1, #members do
+    opened_at[m] = opened_at[m] and tonumber(opened_at[m])
+    if opened_at[m] then asked[#asked + 1] = members[m] end
+  end
+  if state.format == PACKED and asked[1] then
+    local packed = call('HMGET', open, unpack(asked))
+    for m = 1, #asked do found[asked[m]] = packed[m] or nil end
+  end
+  return opened_at, found
+end
+
+local taken, count, opened_at, packed, page_from = 0, #groups / 2, {}, {}, 0
 -- Work of the sessions of a group, on average: counting those of each group would cost as much.
 local sessions_each = count > 0 and (arg.singly and SINGLE or SESSION) * #arg.spans / SPAN / count or 0
 while taken < count and work < arg.max_work do
@@ -298,17 +362,18 @@ while taken < count and work < arg.max_work do
   if taken == page_from + #opened_at then
     local members = {}
     for g = taken, math.min(taken + 99, count - 1) do members[#members + 1] = groups[2 * g + 1] end
-    page_from, opened_at = taken, call('ZMSCORE', first, unpack(members))
+    page_from, opened_at, packed = taken, stored_of(members)
   end
   local at = 2 * taken
   local group, stored = groups[at + 1], opened_at[taken - page_from + 1]
-  stored = stored and tonumber(stored)
-  if not take(group, taken, groups[at + 2], stored) then
-    local key, content = prefix .. group, {}
-    if stored and open_group(key, stored) then
-      content = call('HKEYS', key)
-      content[#content + 1] = call('HGET', key, INFO)
+  if not take(group, taken, groups[at + 2], stored, packed[group]) then
+    local content, g, names = {}, open_group(group, stored, packed[group])
+    if names then
+      for name in pairs(unpacked(names)) do content[#content + 1] = name end
+    elseif g then
+      content = call('HKEYS', prefix .. group)
     end
+    if g then content[#content + 1] = packed_of(g) end
     detail[#detail + 1], detail[#detail + 2] = group, content
     if dedupe then
       local known, rest = {}, groups[at + 2]
@@ -347,7 +412,7 @@ if #elsewhere > 0 or taken < count then records, lowest = sessions_in_outbox(ses
 local sealed_records, session_records = table.concat(sealed), session_number - #elsewhere
 lowest = session_records > 0 and math.min(lowest, lowest_sealed) or lowest_sealed
 add_block(lowest, records .. sealed_records, session_records + #sealed)
-local to_due, to_first, gone = {}, {}, {}
+local to_due, to_first, to_open, gone, not_packed = {}, {}, {}, {}, {}
 local function opens(group, first_offset, silent)
   to_due[#to_due + 1], to_due[#to_due + 2] = silent, group
   to_first[#to_first + 1], to_first[#to_first + 2] = first_offset, group
@@ -358,12 +423,30 @@ local function write_fields(key, run, from)
   for at = from, #run, PAGE do new = new + call('HSET', key, unpack(run, at, math.min(at + PAGE - 1, #run))) end
   return new == (#run - from + 1) / 2
 end
+local function write_new_hash(key, run, from)
+  if not write_fields(key, run, from) then -- the key has fields of an older state, which do not belong to this group
+    call('DEL', key)
+    write_fields(key, run, from)
+  end
+end
+-- Writes a packed group. It becomes a hash if it has grown too large.
+local function write_packed(plan, g)
+  local names = plan.packed or pack(plan.names)
+  if #names <= PACKED_BYTES then
+    to_open[#to_open + 1], to_open[#to_open + 2] = plan.group, packed_of(g) .. names
+    return
+  end
+  local fields = {INFO, packed_of(g)}
+  for name, value in pairs(names_of(plan)) do fields[#fields + 1], fields[#fields + 2] = name, value end
+  write_new_hash(plan.key, fields, 1)
+  plan.is_packed = false
+end
 for f = 1, #opening, 2 do
   local group, run = opening[f], opening[f + 1]
-  local key = prefix .. group
-  if not write_fields(key, run, 3) then -- the key has fields of an older state, which do not belong to this group
-    call('DEL', key)
-    write_fields(key, run, 3)
+  if #run == 3 then
+    to_open[#to_open + 1], to_open[#to_open + 2] = group, run[3]
+  else
+    write_new_hash(prefix .. group, run, 3)
   end
   opens(group, run[1], run[2])
 end
@@ -374,7 +457,9 @@ for p = 1, #plans do
   if g then
     -- Before the group: if the script fails after it, the ids are repeated with the same offsets, and the events are not in the group.
     if dedupe then in_pages('HSET', ids_prefix .. plan.group, plan.new_ids) end
-    if #runs > 0 and aggregates then
+    if plan.is_packed then
+      if plan.is_changed then write_packed(plan, g) end
+    elseif #runs > 0 and aggregates then
       -- All in one command, which is possible because max_changed is low: if the script fails, it has added everything or nothing.
       local fields = {INFO, packed_of(g)}
       for name, value in pairs(plan.names) do fields[#fields + 1], fields[#fields + 2] = name, value end
@@ -395,7 +480,11 @@ for p = 1, #plans do
   elseif plan.opened_at then
     gone[#gone + 1] = plan.group
   end
+  if plan.was_packed and not plan.is_packed then not_packed[#not_packed + 1] = plan.group end
 end
+if to_open[1] then use_packed_format() end
+in_pages('HSET', open, to_open)
+in_pages('HDEL', open, not_packed)
 in_pages('ZADD', due, to_due)
 in_pages('ZADD', first, to_first)
 in_pages('ZREM', due, gone)

@@ -17,16 +17,15 @@
 --         quiet period than "rest": 1 or 0, because another value than "learned" is stored}.
 -- Cost    O(groups + blocks): about 10 us each, and the bytes of the blocks. Repeating it changes nothing.
 -- include shard.lua
+-- include group.lua
 
 local found, counts = {}, {0, 0, 0, 0}
 for _, group in ipairs(arg.groups) do
-  local packed = call('HGET', prefix .. group, '\255')
-  -- The numbers of a group, in the order of shared/group.lua: epoch, first offset, ..., number of events at 6.
-  local numbers = packed and unpacked(packed)
-  local is_new = numbers and numbers[1] == state.epoch and numbers[2] >= arg.below
-  if not is_new and (call('EXISTS', prefix .. group, ids_prefix .. group) > 0 or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then
+  local g = group_of(group, call('HGET', open, group))
+  local is_new = g and g.first >= arg.below
+  if not is_new and (call('EXISTS', prefix .. group, ids_prefix .. group) > 0 or call('HEXISTS', open, group) == 1 or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then
     found[#found + 1] = group
-    counts[1], counts[2] = counts[1] + 1, counts[2] + (numbers and numbers[6] or 0)
+    counts[1], counts[2] = counts[1] + 1, counts[2] + (g and g.events or 0)
   end
 end
 -- The token comes first: if the script fails later, the owner no longer relies on what it has in memory.
@@ -34,10 +33,11 @@ read_marks('learned')
 local is_known = (state.learned or '') == arg.learned
 local is_replaced = is_known and arg.learned ~= arg.rest
 if state.fence and (found[1] or arg.blocks[1] or arg.learns or is_replaced) then
-  call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token)
+  call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'reads_packed', arg.token)
 end
 for _, group in ipairs(found) do
   call('UNLINK', prefix .. group, ids_prefix .. group)
+  call('HDEL', open, group)
   call('ZREM', due, group)
   call('ZREM', first, group)
 end

@@ -14,10 +14,11 @@
 -- include shard.lua
 
 read_marks('lost')
-if state.fence and state.token == arg.token and state.fence == arg.to and state.lost == arg.lost then return {'ok'} end -- a reply was lost
+if state.fence and state.token == arg.token and state.fence == arg.to and offsets_lost() == arg.lost then return {'ok'} end -- a reply was lost
 local refused = refusal()
 if refused then return refused end
 if call('ZCARD', first) > 0 or call('ZCARD', outbox) > 0 then return {'refused', 'open-groups'} end
 drop_range()
+drop_format() -- it writes "lost", too
 call('HSET', meta, 'log', arg.log, 'lost', arg.lost, 'fence', arg.to)
 return {'ok'}

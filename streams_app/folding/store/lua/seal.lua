@@ -47,17 +47,13 @@ end
 
 -- ---- compute: reads only
 
-local sealed, lowest, gone, gone_keys, answered, later = {}, math.huge, {}, {}, {}, {}
+local sealed, lowest, gone, gone_keys, gone_packed, answered, later = {}, math.huge, {}, {}, {}, {}, {}
 local seen, taken, bytes, more, is_leaving, stays = {}, 0, 0, false, false, false
 
-local function group_of(packed)
-  local g = packed and numbers_of(packed)
-  return g and g.epoch == state.epoch and g or nil
-end
-
 -- Plans to remove the keys of a group, which are those of an older state if it has no numbers.
-local function remove(group, g)
-  gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
+local function remove(group, g, packed)
+  gone[#gone + 1] = group
+  if packed then gone_packed[#gone_packed + 1] = group else gone_keys[#gone_keys + 1] = prefix .. group end
   if arg.dedupe or not g or g.ids > 0 then gone_keys[#gone_keys + 1] = ids_prefix .. group end
   answered[#answered + 1] = group
 end
@@ -67,18 +63,24 @@ local function is_held(group, g)
   return g.last > fence and not (state.to and g.last <= tonumber(state.to) and not is_after(group, state.cursor))
 end
 
--- The numbers of a group, nil if it belongs to an older state, and its names: {name, value, ...}.
+-- The fields of packed groups in "open", in the order of the given groups; false = the group is not packed.
+local function packed_among(groups)
+  return state.format == PACKED and groups[1] and call('HMGET', open, unpack(groups)) or {}
+end
+
+-- The numbers of a group that is a hash, nil if it belongs to an older state, and its names: {name, value, ...}.
 local function read_all(key)
   local content, at = call('HGETALL', key), 1
   while content[at] and content[at] ~= INFO do at = at + 2 end
   local packed, last = content[at + 1], #content
   content[at], content[at + 1] = content[last - 1], content[last]
   content[last - 1], content[last] = nil, nil
-  return group_of(packed), content
+  local g = packed and numbers_of(packed)
+  return g and g.epoch == state.epoch and g or nil, content
 end
 
 -- Plans to seal a group, or to set its timer anew if the group is not due yet. Returns false if this script has done enough work.
-local function take(group, why, is_timer)
+local function take(group, packed, why, is_timer)
   if seen[group] then return true end
   if taken + #later / 2 >= limit or bytes > MAX_BYTES then
     more = true
@@ -86,21 +88,26 @@ local function take(group, why, is_timer)
   end
   seen[group] = true
   local key, g, names = prefix .. group, nil, nil
-  -- One call costs less than two: if the previous group was due, this one is likely to be due, too, and is read with its names.
-  if is_leaving then g, names = read_all(key) else g = group_of(call('HGET', key, INFO)) end
+  if packed then
+    g, names = group_of(group, packed)
+  elseif is_leaving then -- one call costs less than two: if the previous group was due, this one is likely to be due, too
+    g, names = read_all(key)
+  else
+    g = hash_group(group)
+  end
   is_leaving = not (g and is_timer and g.silent - g.shorter + quiet_ms >= due_clock)
   if not is_leaving then
     later[#later + 1], later[#later + 2] = g.silent - g.shorter, group
-    bytes = bytes + 20 * #(names or {})
+    bytes = bytes + (packed and #packed or 20 * #(names or {}))
     return true
   end
   taken = taken + 1
   if not g then
-    remove(group) -- its events are read again from the low watermark in Kafka
+    remove(group, nil, packed) -- its events are read again from the low watermark in Kafka
   elseif not everything and is_held(group, g) then
     stays = true
   elseif g.events == 0 then -- no event has followed its early record
-    remove(group, g)
+    remove(group, g, packed)
   else
     if not names then g, names = read_all(key) end
     local reason, due_ms = closed_by(g, g.silent)
@@ -109,21 +116,22 @@ local function take(group, why, is_timer)
     bytes = bytes + #record
     sealed[#sealed + 1] = record
     lowest = math.min(lowest, g.first)
-    remove(group, g)
+    remove(group, g, packed)
   end
   return true
 end
 
--- Visits groups page by page, until there are no more or the visitor returns false.
+-- Visits groups page by page, until there are no more or the visitor returns false. The first page has one group: it is often the last.
 local function each_of(page_at, visit)
-  local at, most = 0, 0
+  local at, size, most = 0, 1, 0
   repeat
-    most = math.min(IN_PAGE, limit - taken + 1)
+    most = math.min(size, limit - taken + 1)
     local page = page_at(at, most)
+    local packed = packed_among(page)
     for i = 1, #page do
-      if not visit(page[i]) then return end
+      if not visit(page[i], packed[i]) then return end
     end
-    at = at + most
+    at, size = at + most, IN_PAGE
   until #page < most
 end
 
@@ -132,7 +140,8 @@ local requests = call('HRANDFIELD', drop, limit, 'WITHVALUES')
 local drops, answers, done = {}, {}, {}
 for i = 1, #requests, 2 do
   local group, request = requests[i], requests[i + 1]
-  local g = group_of(call('HGET', prefix .. group, INFO))
+  local packed = packed_among({group})[1]
+  local g = group_of(group, packed)
   local is_seen = g and g.first == tonumber(request:match('^%d+'))
   if not is_seen or everything or not is_held(group, g) then done[#done + 1] = group end
   if is_seen and done[#done] == group then
@@ -140,7 +149,7 @@ for i = 1, #requests, 2 do
     for _, value in ipairs({group, numbers[1], numbers[2], numbers[3], request}) do drops[#drops + 1] = value end
     local counts = numbers[1] .. ' ' .. numbers[3] .. ' ' .. numbers[2] .. ' ' .. string.format('%.0f', clock)
     answers[#answers + 1], answers[#answers + 2] = group, counts .. ' ' .. request
-    remove(group, g)
+    remove(group, g, packed)
     seen[group], taken = true, taken + 1
   end
 end
@@ -152,19 +161,19 @@ for i = 1, #wanted do
 end
 if is_flush then
   each_of(function(at, most) return call('ZRANGE', first, at, at + most - 1) end,
-          function(group) return take(group, 'flush') end)
+          function(group, packed) return take(group, packed, 'flush') end)
 else
-  for i = 1, #wanted do take(wanted[i], 'flush') end
+  for i = 1, #wanted do take(wanted[i], packed_among({wanted[i]})[1], 'flush') end
   -- First offsets have the order in which groups were opened, because the clock never goes back.
   each_of(function(at, most) return call('ZRANGE', first, at, at + most - 1) end,
-          function(group)
-            local g = group_of(call('HGET', prefix .. group, INFO))
-            return not (g and g.opened + hold_ms > due_clock) and take(group, 'due')
+          function(group, packed)
+            local g = group_of(group, packed)
+            return not (g and g.opened + hold_ms > due_clock) and take(group, packed, 'due')
           end)
   if quiet_ms then
     local till = '(' .. string.format('%.0f', due_clock - quiet_ms)
     each_of(function(at, most) return call('ZRANGEBYSCORE', due, '-inf', till, 'LIMIT', at, most) end,
-            function(group) return take(group, 'due', true) end)
+            function(group, packed) return take(group, packed, 'due', true) end)
   end
 end
 
@@ -176,6 +185,7 @@ if #answers > 0 then call('EXPIRE', dropped, DROPPED_SECONDS) end
 local records = table.concat(sealed)
 add_block(lowest, records, #sealed)
 unlink(gone_keys)
+in_pages('HDEL', open, gone_packed)
 in_pages('ZREM', due, gone)
 in_pages('ZADD', due, later)
 in_pages('ZREM', first, gone)
@@ -192,14 +202,14 @@ call('HSET', meta, 'clock', string.format('%.0f', clock))
 local oldest, opened = '', ''
 for _ = 1, math.max(1, limit - taken - #later / 2) do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')
-  local g = timer[1] and group_of(call('HGET', prefix .. timer[1], INFO))
+  local g = timer[1] and group_of(timer[1], packed_among({timer[1]})[1])
   local silent = g and g.silent - g.shorter or timer[2]
   oldest = silent and string.format('%.0f', silent) or ''
   if oldest == '' or tonumber(oldest) <= tonumber(timer[2]) then break end
   call('ZADD', due, oldest, timer[1])
 end
 local head = call('ZRANGE', first, 0, 0)
-local g = head[1] and group_of(call('HGET', prefix .. head[1], INFO))
+local g = head[1] and group_of(head[1], packed_among(head)[1])
 if g then opened = string.format('%.0f', g.opened) end
 return {'ok', string.format('%.0f', clock), more and '1' or '0', call('ZCARD', first),
         call('ZCARD', outbox), oldest, opened, records, drops, string.format('%.0f', #sealed > 0 and lowest or 0)}

@@ -13,7 +13,7 @@
 
 local refused = refusal()
 if refused then return refused end
-if state.format ~= BLOCKS then return {'ok', ''} end
+if not state.format then return {'ok', ''} end
 
 -- First all records, then the entry is removed: if the script fails in between, the next owner sends some records twice.
 local function split(entry)
@@ -29,7 +29,7 @@ local above, records = string.format('%.0f', arg.above), 0
 while records < arg.limit do
   local head = call('ZRANGEBYSCORE', outbox, '(' .. above, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if not head[1] then
-    call('HDEL', meta, 'format')
+    drop_format()
     return {'ok', ''}
   end
   above = head[2]

@@ -118,7 +118,7 @@ async def test_older_version_can_read_what_an_unanswered_script_has_left(
         await task
     assert [(0, [0, 1, 2])] == await entries_of(shard.store)
     shard.release()
-    await shard.split_outbox(5.0)
+    await shard.leave_readable(5.0)
 
     assert [(0, [0]), (1, [1]), (2, [2])] == await entries_of(shard.store)
 
@@ -129,7 +129,7 @@ async def test_former_owner_leaves_the_outbox_of_the_next_one_alone(redis_client
     await former.claim(0, 1)
     await following.claim(0, 1)
     former.release()
-    await former.split_outbox(5.0)
+    await former.leave_readable(5.0)
 
     assert [(0, [0, 1, 2])] == await entries_of(following.store)
     assert 3 == len(following.outbox)

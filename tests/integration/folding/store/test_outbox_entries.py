@@ -88,7 +88,7 @@ async def test_failed_script_leaves_no_entry_of_several_records_without_its_form
 
 async def test_shard_with_an_entry_of_several_records_is_left_alone_by_an_older_version(redis_client: Redis) -> None:
     store = await owned(redis_client)
-    older = edited(store, lambda text: text.replace("local FORMAT = 2", "local FORMAT = 1"), "claim")
+    older = edited(store, lambda text: text.replace("local FORMAT = 3", "local FORMAT = 1"), "claim")
     await fold(store, -1, chunk_of(ENDED, SESSIONS), SESSIONS, ENDED)
     with pytest.raises(NewerStateError, match="format 2"):
         await older.claim("old", None, b"", "")

@@ -1,15 +1,24 @@
--- An open group as stored: a hash of its changed names with, in one field, its numbers. The numbers are packed in the order of NUMBERS
--- in codec.py, with times and offsets as differences, which need less memory. A run of events in a request has the same encoding, as
--- the group that it would open.
+-- An open group as stored, in one of two forms. A packed group is a field of the hash "open": its numbers and a map of its changed names,
+-- one after the other. Any other group is a hash of its own, of its changed names with, in one field, its numbers: a group with many
+-- names, to which one more is added for less, with kept events or ids, or that older versions may read. The numbers are packed in the
+-- order of StoredGroup in codec.py, with times and offsets as differences, which need less memory. A run of events in a request has the
+-- same encoding, as the group that it would open.
 local INFO = '\255' -- the field of the numbers; it is not UTF-8, so no changed name is equal to it
+local PACKED_BYTES = 400 -- maximum size of the packed names of a packed group, as in codec.py
 
-local function numbers_of(packed)
-  local n = unpacked(packed)
+local function numbers_from(n)
   local opened = n[4]
   local score = opened + n[5]
   return {epoch = n[1], first = n[2], last = n[2] + n[3], opened = opened, score = score, events = n[6],
           low = opened + n[7], high = opened + n[7] + n[8], names = n[9], silent = score + (n[10] or 0), shorter = n[11] or 0,
           ids = n[12] or 0, duplicates = n[13] or 0}
+end
+local function numbers_of(packed) return numbers_from(unpacked(packed)) end
+
+-- Returns the numbers of a packed group, and its packed names.
+local function parts_of(packed)
+  local names_at, n = cmsgpack.unpack_one(packed, 0)
+  return numbers_from(n), packed:sub(names_at + 1)
 end
 
 local function packed_of(g)
@@ -20,16 +29,33 @@ local function packed_of(g)
                is_short and g.shorter or nil, has_ids and g.ids or nil, has_ids and g.duplicates or nil})
 end
 
--- Returns the numbers of an open group; nil if the stored group belongs to an older state.
-local function open_group(key, opened_at)
-  local packed = call('HGET', key, INFO)
-  local g = packed and numbers_of(packed)
-  return g and g.epoch == state.epoch and g.first == opened_at and g or nil
+-- Returns the number of names in a packed map.
+local function map_size(packed)
+  local tag = packed:byte(1)
+  if tag < 144 then return tag - 128 end
+  return (struct.unpack(tag == 222 and '>I2' or '>I4', packed, 2))
 end
 
--- Returns the packed record of a group for the outbox. "names" is a map, or name, value, name ... in a row.
+-- Returns the numbers of a group that is a hash; nil if there is none, or it belongs to an older state.
+local function hash_group(group)
+  local packed = call('HGET', prefix .. group, INFO)
+  local g = packed and numbers_of(packed)
+  return g and g.epoch == state.epoch and g or nil
+end
+
+-- Returns the numbers of an open group, and its packed names if it is packed; nil if it is not open. "packed" is its field of "open".
+local function group_of(group, packed)
+  if packed then
+    local g, names = parts_of(packed)
+    if g.epoch == state.epoch then return g, names end
+  end
+  return hash_group(group)
+end
+
+-- Returns the packed record of a group for the outbox. "names" is a map, name, value, name ... in a row, or a packed map.
 local function record_of(group, g, reason, due_ms, names)
-  return pack({group, g.first, g.last, g.events, g.low, g.high, reason, due_ms, arg.partitions, names})
+  if type(names) ~= 'string' then names = pack(names) end
+  return '\154' .. pack(group, g.first, g.last, g.events, g.low, g.high, reason, due_ms, arg.partitions) .. names -- an array of ten
 end
 
 -- Adds the sealed records of a script, in a row, to the outbox as one entry, with the lowest of their first offsets. The format is written

@@ -1,11 +1,24 @@
 -- The common beginning of all scripts of a shard: its keys, helpers, and the range in progress.
 -- include fenced.lua
 local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local ids_prefix = KEYS[9]
--- Format of a shard while its outbox may have an entry of several records. A worker of an older version ends when it reads one.
-local BLOCKS = '2'
+local ids_prefix, open = KEYS[9], KEYS[10]
+-- Formats of a shard that older versions cannot read: its outbox may have an entry of several records, or it may have packed groups.
+local BLOCKS, PACKED = '2', '3'
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
 read_marks('clock', 'epoch', 'to', 'cursor')
+
+-- The first versions have no format numbers: they would take packed groups for remains of an older state, and their events would be lost.
+-- They end if they claim the shard while "lost", the number of offsets that the broker has lost, is followed by these words.
+local TOO_OLD = ' (the shard has packed groups, which this version of streams_app cannot read)'
+local function offsets_lost() return (state.lost or '0'):match('^%d+') end
+
+-- Makes the shard unreadable for older versions. Call it before the first packed group is written.
+local function use_packed_format()
+  if state.format == PACKED then return end
+  read_marks('lost')
+  call('HSET', meta, 'format', PACKED, 'lost', offsets_lost() .. TOO_OLD)
+  state.format = PACKED
+end
 
 -- Calls a command with many values, split into several calls.
 local function in_pages(command, key, values)
@@ -27,9 +40,14 @@ local function singles(records)
   return found, number
 end
 
--- Makes the shard readable for older versions again once its outbox is empty.
+-- Makes the shard readable for older versions again once its outbox is empty and no group is packed.
 local function drop_format()
-  if state.format == BLOCKS and call('ZCARD', outbox) == 0 then call('HDEL', meta, 'format') end
+  if not state.format or call('ZCARD', outbox) > 0 or call('EXISTS', open) == 1 then return end
+  call('HDEL', meta, 'format')
+  if state.format == PACKED then
+    read_marks('lost')
+    call('HSET', meta, 'lost', offsets_lost())
+  end
 end
 
 -- Drops the range in progress, because it is complete or abandoned. The next range begins after the fence.
