@@ -81,65 +81,7 @@ local opening, plans = {}, {}
 
 -- ---- compute: reads only
 
--- Returns the numbers of a run. If it is packed, its packed names become run.names.
-local function numbers_of_run(run)
-  if #run > 3 then return numbers_of(run[4]) end
-  if not run.numbers then run.numbers, run.names = parts_of(run[3]) end
-  return run.numbers
-end
-
--- Returns a run in the form of a group that is a hash.
-local function as_hash(run)
-  if not run.names then return run end
-  local found = {run[1], run[2], INFO, ''}
-  for name, value in pairs(unpacked(run.names)) do found[#found + 1], found[#found + 2] = name, value end
-  return found
-end
-
--- Adds the names of a run to the loaded names of its group.
-local function join(plan, run)
-  local names = plan.names
-  for n = 5, #run, 2 do
-    local name, value = run[n], run[n + 1]
-    local former = names[name]
-    if former == nil then plan.count = plan.count + 1 end
-    names[name] = former and aggregates and combined(former, value) or value
-  end
-end
-
--- All names of the group of a plan: the stored ones and those that the range has added. They are read once, and updated by join.
--- plan.packed has the same names packed, or nil; only a group that is packed has it.
-local function names_of(plan)
-  if plan.names then return plan.names end
-  local names, count = {}, 0
-  if plan.packed then
-    names = unpacked(plan.packed)
-    for _ in pairs(names) do count = count + 1 end
-    plan.packed = nil
-  elseif plan.is_stored then
-    local content = call('HGETALL', plan.key)
-    for j = 1, #content, 2 do
-      if content[j] ~= INFO then names[content[j]], count = content[j + 1], count + 1 end
-    end
-  end
-  plan.names, plan.count = names, count
-  for _, run in ipairs(plan.runs) do join(plan, run) end
-  work = work + NAME * plan.count
-  return names
-end
-
--- Adds a run to the names of a packed group. Most runs have the same names as their group, which are then not unpacked.
-local function join_packed(plan, run)
-  if run.names and not plan.names and not plan.packed then
-    plan.packed = run.names
-  elseif aggregates or run.names ~= plan.packed then
-    names_of(plan)
-    run = as_hash(run)
-    join(plan, run)
-    plan.open.names = plan.count
-    work = work + NAME * #run / 2
-  end
-end
+-- include names.lua
 
 local function seal(plan, reason, due_ms, names)
   local record = record_of(plan.group, plan.open, reason, due_ms, names)
@@ -155,55 +97,7 @@ local function close(plan, reason, due_ms)
   if dedupe then plan.ids, plan.new_ids = {}, {} end
 end
 
--- Those ids of a run that Redis has of its group, with their offsets.
-local function stored_ids(plan, ids)
-  local found = {}
-  for from = 2, #ids, PAGE do
-    local asked = {}
-    for n = from, math.min(from + PAGE - 1, #ids), 2 do asked[#asked + 1] = ids[n] end
-    local offsets = call('HMGET', ids_prefix .. plan.group, unpack(asked))
-    for n = 1, #asked do found[asked[n]] = offsets[n] and tonumber(offsets[n]) or nil end
-  end
-  work = work + NAME * #ids
-  return found
-end
-
--- Whether an event of a run has an id that another event of its group has. The offset of the event itself may be stored already, by a
--- script that failed before it wrote the group.
-local function has_duplicates(plan, ids)
-  local stored, run = plan.is_stored and stored_ids(plan, ids) or {}, {}
-  for n = 2, #ids, 2 do
-    local id, offset = ids[n], ids[n + 1]
-    local known = run[id] or plan.ids[id] or stored[id]
-    if known and known ~= offset then return true end
-    run[id] = offset
-  end
-  return false
-end
-
--- Adds the ids of a run to its group.
-local function add_ids(plan, ids)
-  for n = 2, #ids, 2 do
-    plan.ids[ids[n]] = ids[n + 1]
-    plan.new_ids[#plan.new_ids + 1], plan.new_ids[#plan.new_ids + 2] = ids[n], ids[n + 1]
-  end
-  plan.open.ids = plan.open.ids + (#ids - 1) / 2
-  plan.open.duplicates = plan.open.duplicates + ids[1]
-  plan.is_counted = true
-end
-
--- The number of names that the group would have with this run. The counter of a group is only an upper bound, so that a usual update
--- need not read the names.
-local function names_with(plan, run)
-  local names = names_of(plan)
-  local count = plan.count
-  run = as_hash(run)
-  for n = 5, #run, 2 do
-    if names[run[n]] == nil then count = count + 1 end
-  end
-  work = work + NAME * #run / 2
-  return count
-end
+-- include ids.lua
 
 -- Adds a run to the group of a plan, and closes the group if there is a reason. Returns false if a bound falls inside the run: the
 -- caller must split it.

@@ -200,7 +200,7 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
             await fold_range(heir, third)
             assert sorted(entry.first_offset for entry in heir.outbox) == [entry.first_offset for entry in await outbox_of(store)]
             meta = await meta_of(store)
-            for its_own in ("token", "reads_blocks", "epoch", "owner"):
+            for its_own in ("token", "reads_blocks", "reads_packed", "epoch", "owner"):
                 del meta[its_own]
             found.append((await open_groups(store), await outbox_of(store), meta, heir.clock.stored))
             await emptied(store)
