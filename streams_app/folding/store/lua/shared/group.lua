@@ -62,6 +62,6 @@ end
 -- first: if the script fails after it, older versions leave the shard alone, whereas their workers would end when they read the entry.
 local function add_block(lowest, records, count)
   if count > 1 and arg.singly then return in_pages('ZADD', outbox, (singles(records))) end
-  if count > 1 and state.format ~= BLOCKS then call('HSET', meta, 'format', BLOCKS) end
+  if count > 1 and not state.format then call('HSET', meta, 'format', BLOCKS) end
   if count > 0 then call('ZADD', outbox, lowest, records) end
 end
