@@ -51,7 +51,7 @@ end
 local function join_packed(plan, run)
   if run.names and not plan.names and not plan.packed then
     plan.packed = run.names
-  elseif aggregates or run.names ~= plan.packed then
+  elseif aggregates or plan.names or run.names ~= plan.packed then
     names_of(plan)
     run = as_hash(run)
     join(plan, run)
