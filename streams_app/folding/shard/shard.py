@@ -157,8 +157,8 @@ class Shard:
             async with self.lock:
                 self.check_owned()
                 self.outbox.is_exact = False
-                await self.store.split(self.token)
                 await self.store.unpack(self.token)
+                await self.store.split(self.token)  # afterwards, because it removes the format only if no group is packed
                 await self._load_outbox()
             self._is_readable = True
 
@@ -170,10 +170,10 @@ class Shard:
         """
         with suppress(FencedError, TimeoutError, *REDIS_ERRORS):
             async with asyncio.timeout(min(seconds, SPLIT_SECONDS)):
+                if not self._is_readable and await self.store.packed_groups() <= MOST_UNPACKED:
+                    await self.store.unpack(self.token)  # also if there are none: it removes the format that they have left
                 if self.outbox or not self.outbox.is_exact:
                     await self.store.split(self.token)
-                if not self._is_readable and 0 < await self.store.packed_groups() <= MOST_UNPACKED:
-                    await self.store.unpack(self.token)
 
     def check_owned(self) -> None:
         if not self.is_claimed:

@@ -196,6 +196,7 @@ elseif #wanted > 0 then
   in_pages('SREM', flush, answered)
 end
 call('HSET', meta, 'clock', string.format('%.0f', clock))
+if gone_packed[1] then drop_format() end
 
 -- Sets early timers anew until the lowest timer agrees with its group, which is then the group that is due first. If the script has done
 -- enough work before, the result is approximate.

@@ -29,7 +29,7 @@ local above, records = string.format('%.0f', arg.above), 0
 while records < arg.limit do
   local head = call('ZRANGEBYSCORE', outbox, '(' .. above, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if not head[1] then
-    drop_format()
+    drop_format(true)
     return {'ok', ''}
   end
   above = head[2]

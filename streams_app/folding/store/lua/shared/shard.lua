@@ -40,13 +40,19 @@ local function singles(records)
   return found, number
 end
 
--- Makes the shard readable for older versions again once its outbox is empty and no group is packed.
-local function drop_format()
-  if not state.format or call('ZCARD', outbox) > 0 or call('EXISTS', open) == 1 then return end
-  call('HDEL', meta, 'format')
+-- Makes the shard readable for older versions again, once no group is packed and either the outbox is empty or its entries have one record
+-- each, which "has_singles" says. If only the outbox is left, the shard gets the format of an outbox: by the command that restores "lost",
+-- because a script that failed between two commands would leave a format without these words, which the next packed group would not get.
+local function drop_format(has_singles)
+  if not state.format or call('EXISTS', open) == 1 then return end
   if state.format == PACKED then
     read_marks('lost')
-    call('HSET', meta, 'lost', offsets_lost())
+    call('HSET', meta, 'format', BLOCKS, 'lost', offsets_lost())
+    state.format = BLOCKS
+  end
+  if has_singles or call('ZCARD', outbox) == 0 then
+    call('HDEL', meta, 'format')
+    state.format = nil
   end
 end
 
