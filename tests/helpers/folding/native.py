@@ -134,14 +134,15 @@ def outcome(reader: FastReader, records: Sequence[Any], fold: Fold, cap_ms: int)
 
 
 def arguments(packer: GroupPacker, chunk: Chunk) -> Iterator[tuple[int, bytes, list[SealedGroup], PackedSessions]]:
-    """Pack the groups of a chunk for several calls of the script, at two states of the clock."""
+    """Pack the groups of a chunk for several calls of the script, at two states of the clock, and in both forms of a group."""
     members = sorted(chunk.groups)
-    for begin, clock_ms, silent_from_ms in [
-        (0, chunk.clock_ms, 0),
-        (len(members) // 3, chunk.clock_ms + 9_999, chunk.clock_ms + 7),
+    for begin, clock_ms, silent_from_ms, may_pack in [
+        (0, chunk.clock_ms, 0, False),
+        (0, chunk.clock_ms, 0, True),
+        (len(members) // 3, chunk.clock_ms + 9_999, chunk.clock_ms + 7, True),
     ]:
         for at in range(begin, len(members), 3):
-            sent = packer.groups(chunk, members[at : at + 3], clock_ms, silent_from_ms, {})
+            sent = packer.groups(chunk, members[at : at + 3], clock_ms, silent_from_ms, {}, may_pack=may_pack)
             packed = pack(sent.values) if sent.packed is None else sent.packed.packed
             yield sent.count, packed, sent.sealed, sent.sessions
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgpack
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -137,3 +139,30 @@ def test_range_with_many_unusual_events_is_read_by_python_as_a_whole() -> None:
     events = list(ColumnarReader(FOLDS[0], LIMITS, core).events(records, None, faults))
 
     assert (400, 0) == (len(events), faults.native)
+
+
+@pytest.mark.usefixtures("_any_number_may_be_unusual")
+@pytest.mark.parametrize("more", [0, 1])
+def test_both_cores_pack_a_group_up_to_the_same_size(more: int) -> None:
+    names = [f"{number:029d}" for number in range(12)] + ["x" * (25 + more)]
+    fold, core = FOLDS[0], required_core()
+    builder = DefaultRecordBatchBuilder(2, 0, 0, 0, 0, 0, 1 << 30)
+    for offset, name in enumerate(names):
+        builder.append(offset, 1_000, None, json.dumps({"id": "a", "m": [name]}).encode(), [])
+    data = bytes(builder.build())
+    records, bounds = core.Records.parse(data[:61], data[61:]), Bounds.of(fold)
+    found = []
+    for reader in (FastReader(fold, LIMITS), ColumnarReader(fold, LIMITS, core)):
+        events: Any = reader.events(records, None, RangeFaults())
+        is_columns = type(events).__module__ == "streams_app_native"
+        cutter: Any = (
+            NativeChunkCutter(events, -1, len(names), bounds)
+            if is_columns
+            else ChunkCutter(events, -1, len(names), bounds, keeps_values=False)
+        )
+        chunk = cutter.next(RangeTime(10**13, None), 500)
+        sent = GroupPacker(bounds, b"epoc", 4, keeps_values=False).groups(chunk, [b"sa"], 500, 0, {}, may_pack=True)
+        packed = msgpack.packb(sent.values) if sent.packed is None else sent.packed.packed
+        found.append((is_columns, len(msgpack.unpackb(packed, raw=True)[1])))
+
+    assert [(False, 4 + 2 * len(names) if more else 3), (True, 4 + 2 * len(names) if more else 3)] == found
