@@ -163,8 +163,11 @@ impl Settings {
         let silent = score.max(silent_from_ms);
         let count = run.names.count() as usize;
         let mut info = Vec::with_capacity(64);
-        array(&mut info, if silent > score { 10 } else { 9 });
-        text(&mut info, &self.epoch);
+        let is_packed = may_pack && names.map.len() <= PACKED_BYTES;
+        array(&mut info, 8 + usize::from(!is_packed) + usize::from(silent > score));
+        if !is_packed {
+            text(&mut info, &self.epoch);
+        }
         for number in [
             run.first_offset,
             run.last_offset - run.first_offset,
@@ -180,7 +183,7 @@ impl Settings {
         if silent > score {
             integer(&mut info, silent - score);
         }
-        if may_pack && names.map.len() <= PACKED_BYTES {
+        if is_packed {
             info.extend_from_slice(&names.map);
             array(out, 3);
             integer(out, run.first_offset);

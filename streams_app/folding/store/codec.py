@@ -56,7 +56,8 @@ class StoredGroup(NamedTuple):
         Most numbers are differences, because small numbers need less memory:
 
         =================  =======================================================================================================
-        epoch              four bytes of the state it belongs to; a group with other bytes is a leftover of an older state
+        epoch              four bytes of the state it belongs to; a group with other bytes is a leftover of an older state. A packed
+                           group has none, because a new state removes all of them
         first_offset       of the source
         offsets            last offset minus first offset
         opened             score of the first event, ms
@@ -84,11 +85,15 @@ class StoredGroup(NamedTuple):
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
         """Decode the result of :meth:`pack`, also as a script has written it."""
-        epoch, first, offsets, opened, scores, events, low, stamps, names, *rest = msgpack.unpackb(packed, raw=True)
+        numbers = msgpack.unpackb(packed, raw=True)
+        epoch = numbers.pop(0) if isinstance(numbers[0], bytes) else b""
+        first, offsets, opened, scores, events, low, stamps, names, *rest = numbers
         score, lowest = opened + scores, opened + low
         silence, shorter, ids, duplicates = (*rest, 0, 0, 0, 0)[:4]
-        numbers = epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + silence, shorter
-        return cls(*numbers, ids, duplicates)
+        return cls(
+            epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + silence, shorter, ids,
+            duplicates,
+        )  # fmt: skip
 
 
 def _without_zeros(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,16 +135,18 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
     names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
-    numbers = (
-        epoch, first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low,
+    shorter = run.shorter_ms
+    numbers: tuple[Any, ...] = (
+        first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low,
         run.bytes_kept or len(names),
     )  # fmt: skip
-    shorter = run.shorter_ms
-    info = pack((*numbers, *_without_zeros((silent - score, shorter))) if shorter or silent > score else numbers)
+    if shorter or silent > score:
+        numbers += _without_zeros((silent - score, shorter))
     if may_pack:
         packed = names.packed if type(names) is NameSet else pack(names)
         if len(packed) <= PACKED_BYTES:
-            return [first, silent - shorter, info + packed]
+            return [first, silent - shorter, pack(numbers) + packed]
+    info = pack((epoch, *numbers))
     if type(names) is NameSet:
         return [first, silent - shorter, INFO_FIELD, info, *names.fields]
     return [first, silent - shorter, INFO_FIELD, info, *(part for item in names.items() for part in item)]

@@ -10,7 +10,9 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
                                                 format (3 while a group may be packed, 2 while the outbox may have an entry of
                                                 several records); while a range is in progress: to, cursor, cap, arrived, digest;
                                                 if the quiet period sets itself: learned, and quiet while a range is in progress
-``due``                                 zset    group → timer (ms): the group is checked one quiet period after this time
+``due``                                 zset    group that is a hash → timer (ms): it is checked one quiet period after this time
+``timers``                              zset    batch of packed groups with their timers → the lowest of these (see
+                                                ``lua/shared/timers.lua``)
 ``first``                               zset    group → first offset of its open fold
 ``open``                                hash    group → packed group: its numbers and a map of its changed names (see
                                                 ``codec.py``); most small groups are packed
@@ -25,7 +27,8 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
 
 The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
-``meta`` is stored until ``streams-app reset`` removes it; a group in ``due``, ``first``, ``open``, ``group:`` and ``ids:`` until it is sealed;
+``meta`` is stored until ``streams-app reset`` removes it; a group in ``due``, ``first``, ``open``, ``group:`` and
+``ids:`` until it is sealed; in ``timers`` until its time has come;
 ``outbox`` until the broker has acknowledged the records; ``flush`` and ``drop`` until the owner has processed the request;
 ``dropped`` for a week after the last drop of the shard, so that the command can report the result.
 ``docs/explained/internals.md`` explains the layout.
@@ -68,6 +71,7 @@ class ShardKeys:
     dropped: str
     ids_prefix: str
     open: str
+    timers: str
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
@@ -80,7 +84,7 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
     return ShardKeys(
         f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush", f"{base}:drop",
-        f"{base}:dropped", f"{base}:ids:", f"{base}:open",
+        f"{base}:dropped", f"{base}:ids:", f"{base}:open", f"{base}:timers",
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ if state.fence and state.epoch then
 end
 if arg.begin == '' then return {'none'} end
 -- Without its fence, the rest of the state is not reliable, but the low watermark in Kafka is. Begin there with an empty state.
-call('UNLINK', due, first, outbox, open)
+call('UNLINK', due, first, outbox, open, timers)
 call('HDEL', meta, 'log', 'lost', 'learned', 'format')
 drop_range()
 call('HSET', meta, 'token', arg.token, 'reads_blocks', arg.token, 'reads_packed', arg.token, 'owner', arg.owner, 'topics', arg.topics,

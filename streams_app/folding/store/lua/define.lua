@@ -14,7 +14,7 @@
 local refused = refusal()
 if refused then return refused end
 if call('ZCARD', first) + call('ZCARD', outbox) > 0 then return {'refused', 'not-drained'} end
-call('UNLINK', open) -- no group is open: what a script that failed half-way has left
+call('UNLINK', open, timers) -- no group is open: what a script that failed half-way has left
 drop_range() -- first: if the script fails in between, no owner may continue the range under the new definition
 call('HSET', meta, 'definition', arg.definition)
 return {'ok'}

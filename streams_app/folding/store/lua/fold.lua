@@ -57,6 +57,7 @@
 --         sessions, 0.3 us a session, 5 us more if its group is open, 25 us a group that closes, 0.5 us each name. "work" is that sum.
 -- include shard.lua
 -- include group.lua
+-- include timers.lua
 -- include closing.lua
 -- include aggregates.lua
 local SESSION, SINGLE, JOINS, LOOKUP, GOES_ON, RUN, NAME, BYTES = 0.3, 5, 5, 1, 7, 3, 0.5, 0.013
@@ -306,9 +307,16 @@ if #elsewhere > 0 or taken < count then records, lowest = sessions_in_outbox(ses
 local sealed_records, session_records = table.concat(sealed), session_number - #elsewhere
 lowest = session_records > 0 and math.min(lowest, lowest_sealed) or lowest_sealed
 add_block(lowest, records .. sealed_records, session_records + #sealed)
-local to_due, to_first, to_open, gone, not_packed = {}, {}, {}, {}, {}
-local function opens(group, first_offset, silent)
-  to_due[#to_due + 1], to_due[#to_due + 2] = silent, group
+local to_due, to_timers, to_first, to_open, gone, not_due, not_packed = {}, {}, {}, {}, {}, {}, {}
+local function set_timer(group, first_offset, timer, is_packed)
+  if is_packed then
+    to_timers[#to_timers + 1] = {timer, group, first_offset}
+  else
+    to_due[#to_due + 1], to_due[#to_due + 2] = timer, group
+  end
+end
+local function opens(group, first_offset, timer, is_packed)
+  set_timer(group, first_offset, timer, is_packed)
   to_first[#to_first + 1], to_first[#to_first + 2] = first_offset, group
 end
 -- Writes the fields of a run from a position on. Returns true if all of them are new.
@@ -330,7 +338,7 @@ local function write_packed(plan, g)
     to_open[#to_open + 1], to_open[#to_open + 2] = plan.group, packed_of(g) .. names
     return
   end
-  local fields = {INFO, packed_of(g)}
+  local fields = {INFO, packed_of(g, state.epoch)}
   for name, value in pairs(names_of(plan)) do fields[#fields + 1], fields[#fields + 2] = name, value end
   write_new_hash(plan.key, fields, 1)
   plan.is_packed = false
@@ -342,7 +350,7 @@ for f = 1, #opening, 2 do
   else
     write_new_hash(prefix .. group, run, 3)
   end
-  opens(group, run[1], run[2])
+  opens(group, run[1], run[2], #run == 3)
 end
 for p = 1, #plans do
   local plan = plans[p]
@@ -355,33 +363,35 @@ for p = 1, #plans do
       if plan.is_changed then write_packed(plan, g) end
     elseif #runs > 0 and aggregates then
       -- All in one command, which is possible because max_changed is low: if the script fails, it has added everything or nothing.
-      local fields = {INFO, packed_of(g)}
+      local fields = {INFO, packed_of(g, state.epoch)}
       for name, value in pairs(plan.names) do fields[#fields + 1], fields[#fields + 2] = name, value end
       write_fields(plan.key, fields, 1)
     elseif #runs > 0 then
-      runs[#runs][4] = packed_of(g) -- the numbers of the group replace those of the last run
+      runs[#runs][4] = packed_of(g, state.epoch) -- the numbers of the group replace those of the last run
       for r = 1, #runs - 1 do write_fields(plan.key, runs[r], 5) end
       write_fields(plan.key, runs[#runs], 3)
     elseif plan.opens or plan.is_counted then
-      call('HSET', plan.key, INFO, packed_of(g)) -- the group has no events, or no new ones
+      call('HSET', plan.key, INFO, packed_of(g, state.epoch)) -- the group has no events, or no new ones
     end
     local timer = g.silent - g.shorter
     if plan.opens or not plan.is_stored then
-      opens(plan.group, g.first, timer)
-    elseif timer < plan.timer then -- a timer is never late
-      to_due[#to_due + 1], to_due[#to_due + 2] = timer, plan.group
+      opens(plan.group, g.first, timer, plan.is_packed)
+    elseif timer < plan.timer or plan.was_packed and not plan.is_packed then -- a timer is never late
+      set_timer(plan.group, g.first, timer, plan.is_packed)
     end
   elseif plan.opened_at then
     gone[#gone + 1] = plan.group
   end
   if plan.was_packed and not plan.is_packed then not_packed[#not_packed + 1] = plan.group end
+  if plan.opened_at and not plan.was_packed and (plan.is_packed or not g) then not_due[#not_due + 1] = plan.group end
 end
 if to_open[1] then use_packed_format() end
+in_pages('ZADD', due, to_due)
+add_timers(to_timers)
 in_pages('HSET', open, to_open)
 in_pages('HDEL', open, not_packed)
-in_pages('ZADD', due, to_due)
 in_pages('ZADD', first, to_first)
-in_pages('ZREM', due, gone)
+in_pages('ZREM', due, not_due)
 in_pages('ZREM', first, gone)
 local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
 if is_done then

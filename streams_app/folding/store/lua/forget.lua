@@ -15,15 +15,18 @@
 --
 -- Returns {"ok", open groups removed, their events, requests and answers removed, records removed, whether nothing else is stored of the
 --         quiet period than "rest": 1 or 0, because another value than "learned" is stored}.
--- Cost    O(groups + blocks): about 10 us each, and the bytes of the blocks. Repeating it changes nothing.
+-- Cost    O(groups + blocks): about 10 us each, and the bytes of the blocks; O(packed groups): some 5 ms for 100 000. Repeating it
+--         changes nothing.
 -- include shard.lua
 -- include group.lua
+-- include timers.lua
 
 local found, counts = {}, {0, 0, 0, 0}
 for _, group in ipairs(arg.groups) do
   local g = group_of(group, call('HGET', open, group))
   local is_new = g and g.first >= arg.below
-  if not is_new and (call('EXISTS', prefix .. group, ids_prefix .. group) > 0 or call('HEXISTS', open, group) == 1 or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then
+  local is_stored = call('EXISTS', prefix .. group, ids_prefix .. group) > 0 or call('HEXISTS', open, group) == 1
+  if not is_new and (is_stored or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then
     found[#found + 1] = group
     counts[1], counts[2] = counts[1] + 1, counts[2] + (g and g.events or 0)
   end
@@ -40,6 +43,17 @@ for _, group in ipairs(found) do
   call('HDEL', open, group)
   call('ZREM', due, group)
   call('ZREM', first, group)
+end
+-- A timer with the key of a packed group stays until its time has come, also if the group is closed.
+local forgotten, batches = {}, call('ZRANGE', timers, 0, -1, 'WITHSCORES')
+for _, group in ipairs(arg.groups) do forgotten[group] = true end
+for b = 1, #batches, 2 do
+  local rest, has_any = {}, false
+  for group in pairs(forgotten) do has_any = has_any or batches[b]:find(group, 1, true) end
+  for _, entry in ipairs(has_any and entries_of(batches[b], tonumber(batches[b + 1])) or {}) do
+    if not forgotten[entry[2]] or entry[3] >= arg.below then rest[#rest + 1] = entry end
+  end
+  if has_any then replace_batches({batches[b]}, rest) end
 end
 for _, group in ipairs(arg.groups) do
   counts[3] = counts[3] + call('SREM', flush, group) + call('HDEL', drop, group) + call('HDEL', dropped, group)

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Moves due groups into the outbox, each with everything that its record is made of.
--- The scores in "due" are timers. An event of an open group does not update its timer; if a timer fires too early, it is set anew here.
+-- The scores in "due" are timers of hashes, those of packed groups are in "timers". An event of an open group does not update its timer;
+-- if a timer fires too early, it is set anew here.
 -- While a range is in progress, the stored clock is used, because the events of the range are scored by it. A group with events above the
 -- fence stays open, unless the range has passed it: then the rest of the range does not touch it.
 -- Before that, groups that an operator has requested to drop are removed without a record.
@@ -25,6 +26,7 @@
 -- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms if it ends at 1 MB of kept values.
 -- include shard.lua
 -- include group.lua
+-- include timers.lua
 -- include closing.lua
 -- include text.lua
 -- Approximate limit on the bytes of records that one script packs and returns.
@@ -48,7 +50,8 @@ end
 -- ---- compute: reads only
 
 local sealed, lowest, gone, gone_keys, gone_packed, answered, later = {}, math.huge, {}, {}, {}, {}, {}
-local seen, taken, bytes, more, is_leaving, stays = {}, 0, 0, false, false, false
+local seen, stay, taken, bytes, more, is_leaving = {}, {}, 0, 0, false, false
+local fired, to_timers, no_timer, early = {}, {}, {}, 0
 
 -- Plans to remove the keys of a group, which are those of an older state if it has no numbers.
 local function remove(group, g, packed)
@@ -75,21 +78,24 @@ local function read_all(key)
   local packed, last = content[at + 1], #content
   content[at], content[at + 1] = content[last - 1], content[last]
   content[last - 1], content[last] = nil, nil
-  local g = packed and numbers_of(packed)
-  return g and g.epoch == state.epoch and g or nil, content
+  if not packed then return nil, content end
+  local g, epoch = numbers_of(packed)
+  return epoch == state.epoch and g or nil, content
 end
 
 -- Plans to seal a group, or to set its timer anew if the group is not due yet. Returns false if this script has done enough work.
-local function take(group, packed, why, is_timer)
+local function take(group, packed, why, is_timer, first_offset)
   if seen[group] then return true end
-  if taken + #later / 2 >= limit or bytes > MAX_BYTES then
+  if taken + early >= limit or bytes > MAX_BYTES then
     more = true
     return false
   end
-  seen[group] = true
   local key, g, names = prefix .. group, nil, nil
+  if packed then g, names = parts_of(packed) end
+  if first_offset and g.first ~= first_offset then return true end -- the timer of an earlier group
+  seen[group] = true
   if packed then
-    g, names = group_of(group, packed)
+    is_leaving = false
   elseif is_leaving then -- one call costs less than two: if the previous group was due, this one is likely to be due, too
     g, names = read_all(key)
   else
@@ -97,7 +103,12 @@ local function take(group, packed, why, is_timer)
   end
   is_leaving = not (g and is_timer and g.silent - g.shorter + quiet_ms >= due_clock)
   if not is_leaving then
-    later[#later + 1], later[#later + 2] = g.silent - g.shorter, group
+    early = early + 1
+    if packed then
+      to_timers[#to_timers + 1] = {g.silent - g.shorter, group, g.first}
+    else
+      later[#later + 1], later[#later + 2] = g.silent - g.shorter, group
+    end
     bytes = bytes + (packed and #packed or 20 * #(names or {}))
     return true
   end
@@ -105,7 +116,7 @@ local function take(group, packed, why, is_timer)
   if not g then
     remove(group, nil, packed) -- its events are read again from the low watermark in Kafka
   elseif not everything and is_held(group, g) then
-    stays = true
+    stay[group] = true
   elseif g.events == 0 then -- no event has followed its early record
     remove(group, g, packed)
   else
@@ -133,6 +144,31 @@ local function each_of(page_at, visit)
     end
     at, size = at + most, IN_PAGE
   until #page < most
+end
+
+-- Visits packed groups whose timers have passed. Entries whose time has not come, or that this script cannot visit, stay in "timers".
+local function each_timer(till)
+  local at, read, batch = 0, 0, nil
+  repeat
+    if more or read >= 10 * limit then
+      more = true
+      return
+    end
+    batch = call('ZRANGEBYSCORE', timers, '-inf', till, 'WITHSCORES', 'LIMIT', at, 1)
+    local entries, groups = batch[1] and entries_of(batch[1], tonumber(batch[2])) or {}, {}
+    for i, entry in ipairs(entries) do
+      if entry[1] + quiet_ms >= due_clock then break end
+      groups[i] = entry[2]
+    end
+    local packed = packed_among(groups)
+    for i, entry in ipairs(entries) do
+      local group, stored = entry[2], packed[i]
+      local is_left = i > #groups or stored and not take(group, stored, 'due', true, entry[3]) or stay[group]
+      if is_left then to_timers[#to_timers + 1] = entry end
+    end
+    fired[#fired + 1] = batch[1]
+    at, read = at + 1, read + #groups
+  until not batch[1]
 end
 
 -- A request to drop a group names the first offset of the fold that the operator has seen. A later fold of the group is kept.
@@ -173,7 +209,11 @@ else
   if quiet_ms then
     local till = '(' .. string.format('%.0f', due_clock - quiet_ms)
     each_of(function(at, most) return call('ZRANGEBYSCORE', due, '-inf', till, 'LIMIT', at, most) end,
-            function(group, packed) return take(group, packed, 'due', true) end)
+            function(group, packed)
+              if packed then no_timer[#no_timer + 1] = group end -- a script that failed half-way has left its timer
+              return packed or take(group, nil, 'due', true)
+            end)
+    each_timer(till)
   end
 end
 
@@ -188,9 +228,11 @@ unlink(gone_keys)
 in_pages('HDEL', open, gone_packed)
 in_pages('ZREM', due, gone)
 in_pages('ZADD', due, later)
+in_pages('ZREM', due, no_timer)
+replace_batches(fired, to_timers)
 in_pages('ZREM', first, gone)
 in_pages('HDEL', drop, done)
-if is_flush and not more and not stays then
+if is_flush and not more and not next(stay) then
   call('DEL', flush)
 elseif #wanted > 0 then
   in_pages('SREM', flush, answered)
@@ -198,17 +240,43 @@ end
 call('HSET', meta, 'clock', string.format('%.0f', clock))
 if gone_packed[1] then drop_format() end
 
+-- Returns the lowest timer of packed groups, and sets the timers of its batch anew until it agrees with its group.
+local function lowest_timer(steps)
+  local lowest = math.huge
+  for _ = 1, math.max(1, steps) do
+    local batch = call('ZRANGE', timers, 0, 0, 'WITHSCORES')
+    if not batch[1] then return math.huge end
+    lowest = tonumber(batch[2])
+    local entries, groups, fresh = entries_of(batch[1], lowest), {}, {}
+    local function timer_of(entry, packed)
+      local g = packed and parts_of(packed)
+      return g and g.first == entry[3] and g.silent - g.shorter
+    end
+    local timer = timer_of(entries[1], packed_among({entries[1][2]})[1])
+    if timer and timer <= lowest then return lowest end
+    for n, entry in ipairs(entries) do groups[n] = entry[2] end
+    for n, packed in ipairs(packed_among(groups)) do
+      timer = timer_of(entries[n], packed)
+      if timer then fresh[#fresh + 1] = {timer, groups[n], entries[n][3]} end
+    end
+    replace_batches({batch[1]}, fresh)
+  end
+  return lowest
+end
+
 -- Sets early timers anew until the lowest timer agrees with its group, which is then the group that is due first. If the script has done
 -- enough work before, the result is approximate.
-local oldest, opened = '', ''
-for _ = 1, math.max(1, limit - taken - #later / 2) do
+local oldest, opened = math.huge, ''
+local steps = math.max(1, limit - taken - early)
+for _ = 1, steps do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')
-  local g = timer[1] and group_of(timer[1], packed_among({timer[1]})[1])
-  local silent = g and g.silent - g.shorter or timer[2]
-  oldest = silent and string.format('%.0f', silent) or ''
-  if oldest == '' or tonumber(oldest) <= tonumber(timer[2]) then break end
-  call('ZADD', due, oldest, timer[1])
+  local g = timer[1] and hash_group(timer[1])
+  oldest = g and g.silent - g.shorter or tonumber(timer[2] or math.huge)
+  if not g or oldest <= tonumber(timer[2]) then break end
+  call('ZADD', due, string.format('%.0f', oldest), timer[1])
 end
+oldest = math.min(oldest, lowest_timer(steps / BATCH))
+oldest = oldest < math.huge and string.format('%.0f', oldest) or ''
 local head = call('ZRANGE', first, 0, 0)
 local g = head[1] and group_of(head[1], packed_among(head)[1])
 if g then opened = string.format('%.0f', g.opened) end

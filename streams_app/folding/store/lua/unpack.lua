@@ -18,11 +18,12 @@ for i = 1, #found, 2 do
   local group, key = found[i], prefix .. found[i]
   local g, packed_names = parts_of(found[i + 1])
   local opened_at = call('ZSCORE', first, group)
-  if g.epoch == state.epoch and opened_at and tonumber(opened_at) == g.first then
-    local fields = {INFO, packed_of(g)}
+  if opened_at and tonumber(opened_at) == g.first then
+    local fields = {INFO, packed_of(g, state.epoch)}
     for name, value in pairs(unpacked(packed_names)) do fields[#fields + 1], fields[#fields + 2] = name, value end
     call('DEL', key) -- it may have fields of an older state
     call('HSET', key, unpack(fields))
+    call('ZADD', due, g.silent - g.shorter, group)
   end
   groups[#groups + 1] = group
 end

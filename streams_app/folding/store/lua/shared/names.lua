@@ -2,7 +2,7 @@
 
 -- Returns the numbers of a run. If it is packed, its packed names become run.names.
 local function numbers_of_run(run)
-  if #run > 3 then return numbers_of(run[4]) end
+  if #run > 3 then return (numbers_of(run[4])) end
   if not run.numbers then run.numbers, run.names = parts_of(run[3]) end
   return run.numbers
 end

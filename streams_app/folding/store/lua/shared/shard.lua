@@ -1,7 +1,7 @@
 -- The common beginning of all scripts of a shard: its keys, helpers, and the range in progress.
 -- include fenced.lua
 local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local ids_prefix, open = KEYS[9], KEYS[10]
+local ids_prefix, open, timers = KEYS[9], KEYS[10], KEYS[11]
 -- Formats of a shard that older versions cannot read: its outbox may have an entry of several records, or it may have packed groups.
 local BLOCKS, PACKED = '2', '3'
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
@@ -47,6 +47,7 @@ local function drop_format(has_singles)
   if not state.format or call('EXISTS', open) == 1 then return end
   if state.format == PACKED then
     read_marks('lost')
+    call('UNLINK', timers) -- of groups that are closed
     call('HSET', meta, 'format', BLOCKS, 'lost', offsets_lost())
     state.format = BLOCKS
   end

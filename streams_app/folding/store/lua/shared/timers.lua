@@ -1,0 +1,40 @@
+-- The timers of packed groups. Many share one member of "timers", a batch, which needs an eighth of the memory of a member for each. The
+-- score of a batch is its lowest timer. A batch is an array of a first offset, then of each group its key, its first offset minus that
+-- one, and its timer minus the lowest, in the order of the timers. An entry counts only while its group is packed and has this first
+-- offset; the others are removed when their time has come.
+local BATCH = 64 -- maximum number of groups in a batch
+
+-- Adds timers: {{timer, group, first offset}, ...}. Returns a set of the batches.
+local function add_timers(entries)
+  table.sort(entries, function(a, b) return a[1] < b[1] end)
+  local scored, batches = {}, {}
+  for from = 1, #entries, BATCH do
+    local lowest, offset = entries[from][1], entries[from][3]
+    local batch = {offset}
+    for i = from, math.min(from + BATCH - 1, #entries) do
+      local entry = entries[i]
+      batch[#batch + 1], batch[#batch + 2], batch[#batch + 3] = entry[2], entry[3] - offset, entry[1] - lowest
+    end
+    local packed = pack(batch)
+    scored[#scored + 1], scored[#scored + 2] = lowest, packed
+    batches[packed] = true
+  end
+  in_pages('ZADD', timers, scored)
+  return batches
+end
+
+-- Adds timers in place of some batches, one of which may be equal to a new one. If the script fails half-way, no timer is lost.
+local function replace_batches(replaced, entries)
+  local batches, removed = add_timers(entries), {}
+  for _, batch in ipairs(replaced) do
+    if not batches[batch] then removed[#removed + 1] = batch end
+  end
+  in_pages('ZREM', timers, removed)
+end
+
+-- Returns the entries of a batch, as add_timers takes them.
+local function entries_of(batch, lowest)
+  local found, values = {}, unpacked(batch)
+  for i = 2, #values, 3 do found[#found + 1] = {lowest + values[i + 2], values[i], values[1] + values[i + 1]} end
+  return found
+end
