@@ -308,6 +308,10 @@ local sealed_records, session_records = table.concat(sealed), session_number - #
 lowest = session_records > 0 and math.min(lowest, lowest_sealed) or lowest_sealed
 add_block(lowest, records .. sealed_records, session_records + #sealed)
 local to_due, to_timers, to_first, to_open, gone, not_due, not_packed = {}, {}, {}, {}, {}, {}, {}
+-- Plans to remove the packed form of a group, also of one that is opened now: a script that failed half-way may have left it.
+local function leaves_packed(group)
+  if state.format == PACKED then not_packed[#not_packed + 1] = group end
+end
 local function set_timer(group, first_offset, timer, is_packed)
   if is_packed then
     to_timers[#to_timers + 1] = {timer, group, first_offset}
@@ -349,6 +353,7 @@ for f = 1, #opening, 2 do
     to_open[#to_open + 1], to_open[#to_open + 2] = group, run[3]
   else
     write_new_hash(prefix .. group, run, 3)
+    leaves_packed(group)
   end
   opens(group, run[1], run[2], #run == 3)
 end
@@ -382,17 +387,18 @@ for p = 1, #plans do
   elseif plan.opened_at then
     gone[#gone + 1] = plan.group
   end
-  if plan.was_packed and not plan.is_packed then not_packed[#not_packed + 1] = plan.group end
+  if not plan.is_packed and (plan.was_packed or plan.opens) then leaves_packed(plan.group) end
   if plan.opened_at and not plan.was_packed and (plan.is_packed or not g) then not_due[#not_due + 1] = plan.group end
 end
 if to_open[1] then use_packed_format() end
 in_pages('ZADD', due, to_due)
 add_timers(to_timers)
 in_pages('HSET', open, to_open)
-in_pages('HDEL', open, not_packed)
-in_pages('ZADD', first, to_first)
+-- Before the packed groups: a script that failed may have left a hash with less of a group, which would count without its packed form.
 in_pages('ZREM', due, not_due)
 in_pages('ZREM', first, gone)
+in_pages('HDEL', open, not_packed)
+in_pages('ZADD', first, to_first)
 local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
 if is_done then
   clock = string.format('%.0f', math.max(arg.clock, tonumber(clock)))
