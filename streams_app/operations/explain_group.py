@@ -13,14 +13,14 @@ from streams_app.clock import Clock
 from streams_app.codec import keys_typed
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.folding.store.drop_request import DropAnswer
+from streams_app.folding.store.open_groups import read_groups
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks, stable_ends
 from streams_app.operations.folded_events import pointer_to_journal
 from streams_app.operations.group_facts import FoundGroup, GroupDrop, GroupExplanation, Reopening, state_of
-from streams_app.operations.groups import StoredShard, outbox_counts, redis_of, rows_of, stored_shards
+from streams_app.operations.groups import StoredShard, listed_group, outbox_counts, redis_of, stored_shards
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.tuning.live import live_metrics_in
@@ -33,12 +33,13 @@ async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[Foun
         sealed = await outbox_counts(redis, shard)
         for member in keys_typed(group):
             score: Any = await redis.zscore(shard.keys.due, member)
-            rows = await rows_of(redis, shard, [(member, score)]) if score is not None else []
-            if not rows and member not in sealed:
-                continue
-            fields: Any = await redis.hkeys(shard.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
-            names = sorted(name.decode("utf-8", "backslashreplace") for name in fields if name != INFO_FIELD)
-            found.append(FoundGroup(shard, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
+            contents = await read_groups(redis, shard.keys, [member], with_names=True) if score is not None else {}
+            row, names = None, list[str]()
+            if content := contents.get(member):
+                row = listed_group(shard, member, content)
+                names = sorted(name.decode("utf-8", "backslashreplace") for name in content.names)
+            if row is not None or member in sealed:
+                found.append(FoundGroup(shard, member, row, tuple(names), sealed.get(member, 0)))
     return found
 
 

@@ -20,8 +20,8 @@ from streams_app.errors import BadEventError, UnknownFoldError, check_state_form
 from streams_app.fold import Fold
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
+from streams_app.folding.store.open_groups import GroupContent, read_groups
 from streams_app.formatting import group_value
 from streams_app.operations.listed_group import ListedGroup
 from streams_app.operations.outbox_blocks import blocks_in
@@ -109,39 +109,31 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
     Args:
         members: Group keys as stored in Redis, each with its timer (the score in the Redis key ``due``), which is ignored.
     """
-    fold, keys = shard.fold, shard.keys
-    async with redis.pipeline(transaction=False) as pipe:
-        for member, _ in members:
-            key = keys.group_prefix.encode() + member
-            pipe.hget(key, INFO_FIELD)
-            pipe.hlen(key)
-        replies = await pipe.execute()
-    rows = []
-    for (member, _), packed, fields in zip(members, replies[::2], replies[1::2], strict=True):
-        if packed is None:
-            continue  # sealed in the meantime
-        group = StoredGroup.unpack(packed)
-        rows.append(
-            ListedGroup(
-                fold=fold.name,
-                source=fold.source,
-                partition=shard.partition,
-                group=group_text(member),
-                key=group_value(member),
-                events=group.events,
-                names=0 if fold.keeps_events else fields - 1,
-                bytes=group.names if fold.keeps_events else 0,
-                first_offset=group.first_offset,
-                last_offset=group.last_offset,
-                first_event_ms=group.low_ms,
-                last_event_ms=group.high_ms,
-                quiet_in_ms=shard.quiet_in_ms(group.silent_from_ms - group.shorter_ms),
-                hold_in_ms=group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
-                duplicates=group.duplicates,
-                quiet_period_ms=fold.quiet_period_ms - group.shorter_ms,
-            )
-        )
-    return rows
+    found = await read_groups(redis, shard.keys, [member for member, _ in members])
+    return [listed_group(shard, member, found[member]) for member, _ in members if member in found]
+
+
+def listed_group(shard: StoredShard, member: bytes, content: GroupContent) -> ListedGroup:
+    """Return an open group as it is displayed (pure)."""
+    fold, group = shard.fold, content.numbers
+    return ListedGroup(
+        fold=fold.name,
+        source=fold.source,
+        partition=shard.partition,
+        group=group_text(member),
+        key=group_value(member),
+        events=group.events,
+        names=0 if fold.keeps_events else content.name_count,
+        bytes=group.names if fold.keeps_events else 0,
+        first_offset=group.first_offset,
+        last_offset=group.last_offset,
+        first_event_ms=group.low_ms,
+        last_event_ms=group.high_ms,
+        quiet_in_ms=shard.quiet_in_ms(group.silent_from_ms - group.shorter_ms),
+        hold_in_ms=group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
+        duplicates=group.duplicates,
+        quiet_period_ms=fold.quiet_period_ms - group.shorter_ms,
+    )
 
 
 async def groups_of_worker(

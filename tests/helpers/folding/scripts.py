@@ -112,6 +112,7 @@ async def send(
 async def fold(
     store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[FoldInput] = (), *,
     epoch: bytes = EPOCH, silent_from_ms: int = 0, most: int = MANY_GROUPS, outbox_limit: int = OUTBOX_LIMIT,
+    may_pack: bool = False,
 ) -> list[SealedGroup]:  # fmt: skip
     """Fold a chunk from its begin to its end; return the sealed records, script by script.
 
@@ -125,12 +126,13 @@ async def fold(
         silent_from_ms: Earliest time from which silence after its events is counted.
         most: Maximum number of groups of a script.
         outbox_limit: Number of records in the outbox from which nothing is folded.
+        may_pack: Whether small groups are stored packed.
     """
     progress = ChunkProgress(chunk, b"", lambda: events)
     packing = GroupPacker(bounds, epoch, PARTITIONS, keeps_values=True)
     sealed: list[SealedGroup] = []
     while True:
-        groups, is_last = progress.next_groups(most, packing, silent_from_ms)
+        groups, is_last = progress.next_groups(most, packing, silent_from_ms, may_pack=may_pack)
         reply = await send(
             store, fence, chunk, groups, bounds, cursor=progress.cursor, is_last=is_last, outbox_limit=outbox_limit
         )  # fmt: skip
@@ -241,11 +243,12 @@ class BriefStore(ShardStore):
 
 
 async def open_in(
-    app_id: str, name: str, topic: str, client: Redis, partition: int, events: Sequence[FoldEvent], bounds: Bounds = BOUNDS
-) -> ShardStore:
+    app_id: str, name: str, topic: str, client: Redis, partition: int, events: Sequence[FoldEvent], bounds: Bounds = BOUNDS,
+    *, may_pack: bool = True,
+) -> ShardStore:  # fmt: skip
     """Fold events of a fold with this name as a worker would; return the shard, owned by ``me``."""
     store = ShardStore(FoldScripts(client), shard_keys(app_id, name, topic, partition))
     fence = events[0].offset - 1
     await store.claim("me", fence, EPOCH, "")
-    await fold(store, fence, chunk_of(events), bounds)
+    await fold(store, fence, chunk_of(events), bounds, may_pack=may_pack)
     return store

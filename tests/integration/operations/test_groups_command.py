@@ -135,7 +135,7 @@ async def test_drop_of_a_group_emitted_meanwhile_says_so(place: Place, redis_cli
     ran = asyncio.create_task(asyncio.to_thread(run, *words))
     await wait_until(lambda: redis_client.exists(store.keys.drop), 30, "the drop is requested")
     # The group left before its owner saw the request, which then names a fold that is not open any more.
-    await redis_client.delete(store.keys.first, store.keys.due, store.keys.group_prefix + "sanna")
+    await redis_client.delete(store.keys.first, store.keys.due, store.keys.open)
     await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=4)
 
     assert (1, True) == (
