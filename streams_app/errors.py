@@ -115,6 +115,11 @@ class NewerFormatError(StreamsAppError):
         Exception.__init__(self, why)
 
 
+def is_known_format(stored: bytes | None) -> bool:
+    """Return whether this version can read state in Redis, by its field ``format``; None: it has format 1."""
+    return stored is None or stored.isdigit() and int(stored) <= STATE_FORMAT
+
+
 def check_state_format(what: str, stored: bytes | None) -> None:
     """Check that this version can read state in Redis.
 
@@ -124,7 +129,7 @@ def check_state_format(what: str, stored: bytes | None) -> None:
     Raises:
         NewerFormatError: A newer version has written it.
     """
-    if stored is not None and not (stored.isdigit() and int(stored) <= STATE_FORMAT):
+    if stored is not None and not is_known_format(stored):
         raise NewerFormatError(what, stored.decode(errors="backslashreplace"), STATE_FORMAT)
 
 

@@ -65,7 +65,8 @@ async def state_of(store: ShardStore) -> dict[str, Any]:
             "hash": store.redis.hgetall, "zset": lambda key: store.redis.zrange(key, 0, -1, withscores=True),
             "set": store.redis.smembers, "string": store.redis.get,
         }  # fmt: skip
-        text = repr(await reads[kind.decode()](key))
+        content = await reads[kind.decode()](key)
+        text = repr(sorted(content.items()) if isinstance(content, dict) else content)  # a large hash has no order
         found[key.decode()] = re.sub(r'\["[^"]*",', "[BY,", text)
     return found
 
