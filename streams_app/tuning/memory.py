@@ -1,8 +1,8 @@
 """Estimates the memory of open groups in Redis (pure), from the layout of the state, see ``docs/explained/internals.md``.
 
-A group is a member of two sorted sets and has a hash. Measured with 20 000 groups of 0 to 200 names and members of 10 to 100 bytes,
-on Redis 7.0 and Valkey 9.1: the estimate lies between the two, within a quarter of either. It does not include the values that
-``keep = "last"`` adds.
+A group is a member of two sorted sets, and is a field of one hash if it is packed; otherwise, it has a hash of its own. Measured
+with 20 000 groups of 0 to 200 names and members of 10 to 100 bytes, on Redis 7.0 and Valkey 9.1: the estimate lies between the two,
+within a quarter of either. It does not include the values that ``keep = "last"`` adds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streams_app.folding.store.codec import PACKED_BYTES
 from streams_app.tuning.columns import NUMBERED, Columns, Times
 from streams_app.tuning.splitting import Positions
 
+PACKED_GROUP_BYTES: Final = 250
+"""Memory of a packed group without its key and changed names, in bytes: 310 with Redis 7, 180 with Valkey 9."""
+
+PACKED_NAME_BYTES: Final = 2
+"""Overhead of each name in a packed group, in bytes."""
+
 GROUP_BYTES: Final = 300
-"""Memory of a group without its key and changed names, in bytes: 360 with Redis 7, 240 with Valkey 9."""
+"""Memory of a group that is a hash, without its key and changed names, in bytes: 360 with Redis 7, 240 with Valkey 9."""
 
 NAME_BYTES: Final = 4
 """Overhead of each name in a small hash, in bytes."""
@@ -41,11 +48,19 @@ SMALL_NAME_BYTES: Final = 64
 _ENOUGH: Final = 30
 
 
-def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, prefix_bytes: int) -> NDArray[np.float64]:
-    """Return the estimated memory of each group in Redis, in bytes, from its number of names and (mean) lengths in bytes."""
+def group_bytes(
+    names: NDArray[np.int64], name_bytes: float, key_bytes: float, prefix_bytes: int, *, packs: bool
+) -> NDArray[np.float64]:
+    """Return the estimated memory of each group in Redis, in bytes, from its number of names and (mean) lengths in bytes.
+
+    Args:
+        packs: Whether small groups are packed.
+    """
     is_small = (names <= SMALL_NAMES) & (name_bytes <= SMALL_NAME_BYTES)
     each = name_bytes + np.where(is_small, NAME_BYTES, LARGE_NAME_BYTES)
-    return GROUP_BYTES + prefix_bytes + 3 * key_bytes + names * each
+    packed = names * (name_bytes + PACKED_NAME_BYTES)
+    as_hash = GROUP_BYTES + prefix_bytes + names * each
+    return 3 * key_bytes + np.where(packs & (packed <= PACKED_BYTES), PACKED_GROUP_BYTES + packed, as_hash)
 
 
 class RecordSample:
@@ -69,10 +84,13 @@ class RecordSample:
         self._opens, self._closes = self._after_ms[starts[:count]], closes[:count].astype(np.int64)
         self._is_early = np.zeros(count, bool) if early is None else early[:count]
 
-    def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
+    def mean_bytes(self, instant_ms: int, prefix_bytes: int, *, packs: bool) -> float:
         """Return the mean Redis memory, in bytes, of the groups that are open at an instant, in ms after the earliest event.
 
         If only few groups of the sample are open at the instant, return the mean for all records of the sample.
+
+        Args:
+            packs: Whether small groups are packed.
         """
         is_open = (self._opens <= instant_ms) & (instant_ms <= self._closes)
         if np.count_nonzero(is_open) < _ENOUGH:
@@ -81,7 +99,7 @@ class RecordSample:
         is_there = (is_open & ~self._is_early)[self._records] & (self._after_ms <= instant_ms)
         names = self._names_of(self._records[is_there], self._columns.numbers[: len(self._records)][is_there])[is_open]
         sets = self._columns.sets
-        mean = float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes).mean())
+        mean = float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes, packs=packs).mean())
         if (kept := self._columns.kept_bytes) is not None:
             mean += float((kept[: len(self._records)][is_there] + EVENT_BYTES).sum()) / max(1, int(np.count_nonzero(is_open)))
         if self._columns.has_ids:

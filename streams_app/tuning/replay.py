@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
+from streams_app.folding.store.codec import packs_groups
 from streams_app.tuning.columns import Columns, Times
 from streams_app.tuning.memory import RecordSample, max_open
 from streams_app.tuning.points import AutoPoint, Curve, CurveSample, Point
@@ -108,7 +109,7 @@ class _Replay:
         self._judge(starts)
         records = min(columns.events, round(len(starts) / columns.share / columns.part))
         peak = round(open_groups / columns.share)
-        redis_bytes = round(peak * some.mean_bytes(instant_ms, self._prefix_bytes))
+        redis_bytes = round(peak * some.mean_bytes(instant_ms, self._prefix_bytes, packs=packs_groups(self.bounds)))
         return Point(quiet_ms, records, 1 - records / columns.events, *latencies, peak, redis_bytes)
 
     def auto_point(self, default_ms: int) -> Point:

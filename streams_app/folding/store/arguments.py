@@ -19,7 +19,7 @@ from streams_app.folding.core.closing import CLOSED, Bounds
 from streams_app.folding.core.names import packed_names_of_mask, size_of
 from streams_app.folding.core.native_chunks import NativeGroups
 from streams_app.folding.core.record import SealedGroup
-from streams_app.folding.store.codec import INFO_FIELD, pack_run, pack_session, run_ids
+from streams_app.folding.store.codec import INFO_FIELD, pack_run, pack_session, packs_groups, run_ids
 from streams_app.native import NATIVE_ERROR, ColumnPacker, loaded
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class GroupPacker:
         self.epoch = epoch
         self.partitions = partitions
         self.keeps_values = keeps_values
-        self._may_pack = not (bounds.max_bytes or bounds.leading or bounds.dedupes)
+        self._may_pack = packs_groups(bounds)
         self._native: ColumnPacker | None = None
         # A packed session has no room for a quiet period that events set, for the size of kept events, or for ids.
         has_more = bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event or bounds.dedupes

@@ -30,6 +30,12 @@ PACKED_BYTES: Final = 400
 Each update writes all names of a packed group again, which from some 20 names on costs more than one more field of a hash.
 """
 
+
+def packs_groups(bounds: Bounds) -> bool:
+    """Return whether small groups of a fold with these bounds are packed; others need a hash for their events, ids or early record."""
+    return not (bounds.max_bytes or bounds.leading or bounds.dedupes)
+
+
 pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
