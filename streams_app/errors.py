@@ -85,8 +85,8 @@ FORMAT: Final = 1
 STATE_FORMAT: Final = 3
 """Newest format of state in Redis that this version reads; ``delivery/lua/fenced.lua`` has the same number.
 
-A shard of a fold has format 3 while it may have packed groups, and at least 2 while its outbox may have an entry of several records;
-everything else has format 1.
+A shard of a fold has format 3 while it may have packed groups, and at least 2 while its outbox may have an entry of several
+records; everything else has format 1.
 """
 
 
@@ -117,7 +117,7 @@ class NewerFormatError(StreamsAppError):
 
 def is_known_format(stored: bytes | None) -> bool:
     """Return whether this version can read state in Redis, by its field ``format``; None: it has format 1."""
-    return stored is None or stored.isdigit() and int(stored) <= STATE_FORMAT
+    return stored is None or (stored.isdigit() and int(stored) <= STATE_FORMAT)
 
 
 def check_state_format(what: str, stored: bytes | None) -> None:

@@ -1,8 +1,8 @@
 """Encodes and decodes groups as they are stored in Redis (pure).
 
 An open group is a hash, its *sidecar*: one field per changed name, or per run if events are kept, and one field,
-:data:`INFO_FIELD`, with its offsets, times and counts. Most small groups are *packed* instead: the same numbers and a map of the names,
-one after the other, are one value of the hash ``open`` of the shard. A sealed group is a record in the outbox, see
+:data:`INFO_FIELD`, with its offsets, times and counts. Most small groups are *packed* instead: the same numbers and a map of the
+names, one after the other, are one value of the hash ``open`` of the shard. A sealed group is a record in the outbox, see
 :class:`streams_app.folding.core.record.SealedGroup`. ``lua/shared/group.lua`` reads and writes both.
 """
 
@@ -32,7 +32,7 @@ Each update writes all names of a packed group again, which from some 20 names o
 
 
 def packs_groups(bounds: Bounds) -> bool:
-    """Return whether small groups of a fold with these bounds are packed; others need a hash for their events, ids or early record."""
+    """Return whether small groups of a fold with these bounds are packed: without kept events, early records and ids of events."""
     return not (bounds.max_bytes or bounds.leading or bounds.dedupes)
 
 
@@ -135,8 +135,8 @@ def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> Open
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool, may_pack: bool = False) -> list[Any]:
     """Pack a run for ``fold.lua``, in the form of the group that the run would open.
 
-    The list begins with the first offset and the timer of the group. The packed group follows, if ``may_pack`` is True and its names
-    need at most :data:`PACKED_BYTES`; otherwise the name and the value of each field of its sidecar.
+    The list begins with the first offset and the timer of the group. The packed group follows, if ``may_pack`` is True and its
+    names need at most :data:`PACKED_BYTES`; otherwise the name and the value of each field of its sidecar.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
