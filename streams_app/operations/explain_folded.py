@@ -42,7 +42,7 @@ async def explain_folded_event(settings: Settings, fold: Fold, partition: int, o
             drops = await _drops_around(redis, shard, offset)
             return replace(found, verdict="no-group", why=fault, drops=drops)
         answer: Any = await redis.hget(shard.keys.dropped, member)
-        score: Any = await redis.zscore(shard.keys.due, member)
+        score: Any = await redis.zscore(shard.keys.first, member)
         rows = await rows_of(redis, shard, [(member, score)]) if score is not None else []
     found = replace(found, verdict="closed", group=group_text(member), key=group_value(member))
     dropped = DropAnswer.from_text(answer) if answer else None

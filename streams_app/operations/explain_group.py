@@ -32,7 +32,7 @@ async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[Foun
     for shard in stored:
         sealed = await outbox_counts(redis, shard)
         for member in keys_typed(group):
-            score: Any = await redis.zscore(shard.keys.due, member)
+            score: Any = await redis.zscore(shard.keys.first, member)
             contents = await read_groups(redis, shard.keys, [member], with_names=True) if score is not None else {}
             row, names = None, list[str]()
             if content := contents.get(member):

@@ -111,9 +111,9 @@ async def request_group(redis: Redis, shards: Sequence[StoredShard], members: Se
     pairs = [(shard, member) for shard in shards for member in members]
     async with redis.pipeline(transaction=False) as pipe:
         for shard, member in pairs:
-            pipe.zscore(shard.keys.due, member)
-        timers = await pipe.execute()
-        found = [pair for pair, timer in zip(pairs, timers, strict=True) if timer is not None]
+            pipe.zscore(shard.keys.first, member)
+        opened = await pipe.execute()
+        found = [pair for pair, first in zip(pairs, opened, strict=True) if first is not None]
         for shard, member in found:
             pipe.sadd(shard.keys.flush, member)
         await pipe.execute()

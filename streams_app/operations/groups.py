@@ -20,6 +20,7 @@ from streams_app.errors import BadEventError, UnknownFoldError, check_state_form
 from streams_app.fold import Fold
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.codec import TIMERS_IN_A_BATCH, timers_in
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.open_groups import GroupContent, read_groups
 from streams_app.formatting import group_value
@@ -107,7 +108,7 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
     """Return those of the given groups that are still open.
 
     Args:
-        members: Group keys as stored in Redis, each with its timer (the score in the Redis key ``due``), which is ignored.
+        members: Group keys as stored in Redis, each with its timer or first offset, which is ignored.
     """
     found = await read_groups(redis, shard.keys, [member for member, _ in members])
     return [listed_group(shard, member, found[member]) for member, _ in members if member in found]
@@ -194,7 +195,7 @@ async def folds_with_open(settings: Settings, group: str) -> list[str]:
     async with redis_of(settings) as redis:
         for shard in await stored_shards(redis, settings, None):
             for member in keys_typed(group):
-                if shard.fold.name not in found and await redis.zscore(shard.keys.due, member) is not None:
+                if shard.fold.name not in found and await redis.zscore(shard.keys.first, member) is not None:
                     found[shard.fold.name] = None
     return list(found)
 
@@ -275,33 +276,59 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
     """Yield batches of group keys with their timers, the earliest timer first.
 
     Each batch comes with a time in ms within which no group of a later batch becomes due. A caller that has enough groups that
-    become due within that time can stop. Batches are read by score and not by rank, because the owner changes timers meanwhile,
-    and the ranks with them.
+    become due within that time can stop. Hashes and packed groups have timers in different keys, which are read in turn.
+    """
+    seen: set[bytes] = set()
+    read_to: dict[_Pages, float] = dict.fromkeys((_timers_of_hashes(redis, shard), _timers_of_packed(redis, shard)), float("-inf"))
+    while read_to and len(seen) < scanned:
+        behind = min(read_to, key=lambda pages: read_to[pages])
+        page = await anext(behind, None)
+        if page is None:
+            del read_to[behind]
+            continue
+        found, read_to[behind] = page
+        fresh = {member: timer for member, timer in found if member not in seen}
+        seen.update(fresh)
+        yield list(fresh.items()), shard.quiet_in_ms(min(read_to.values()))
+
+
+def _timers_of_hashes(redis: Redis, shard: StoredShard) -> _Pages:
+    return _by_score(redis, shard.keys.due, BATCH)
+
+
+async def _timers_of_packed(redis: Redis, shard: StoredShard) -> _Pages:
+    async for batches, after in _by_score(redis, shard.keys.timers, BATCH // TIMERS_IN_A_BATCH + 1):
+        yield [entry for batch, lowest in batches for entry in timers_in(batch, lowest)], after
+
+
+async def _by_score(redis: Redis, key: str, size: int) -> _Pages:
+    """Yield the members of a sorted set with their scores, and the score up to which they are read.
+
+    They are read by score and not by rank, because the owner changes scores meanwhile, and the ranks with them.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
-    while len(seen) < scanned:
-        # Groups that share the last timer are read again, because some may have closed, so that others moved up.
-        found: Any = await redis.zrangebyscore(shard.keys.due, after, "+inf", start=0, num=ties + BATCH, withscores=True)
-        fresh = [pair for pair in found if pair[0] not in seen]
+    while True:
+        # Members that share the last score are read again, because some may have left, so that others moved up.
+        found: Any = await redis.zrangebyscore(key, after, "+inf", start=0, num=ties + size, withscores=True)
         if found:
-            wanted, after = ties + BATCH, found[-1][1]
-            yield fresh, shard.quiet_in_ms(after)
-            seen.update(member for member, _ in fresh)
+            wanted, after = ties + size, found[-1][1]
+            yield [pair for pair in found if pair[0] not in seen], after
+            seen.update(member for member, _ in found)
             ties = sum(score == after for _, score in found)
         if not found or len(found) < wanted:
             return
 
 
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Yield batches of group keys with their timers, in the order in which the groups were opened.
+    """Yield batches of group keys with their first offsets, in the order in which the groups were opened.
 
     The time of each batch is always 0, because this order does not show when the groups of later batches become due.
     """
     for begin in range(0, scanned, BATCH):
-        members: Any = await redis.zrange(shard.keys.first, begin, min(begin + BATCH, scanned) - 1)
-        timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
-        yield [(member, timer) for member, timer in zip(members, timers, strict=True) if timer is not None], 0.0
+        end = min(begin + BATCH, scanned) - 1
+        members: Any = await redis.zrange(shard.keys.first, begin, end, withscores=True)
+        yield members, 0.0
         if len(members) < BATCH:
             return
 
@@ -323,8 +350,8 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
             left = list(members.keys() - found)
             for begin in range(0, len(left), ASKED):
                 asked: Any = left[begin : begin + ASKED]
-                timers: Any = await redis.zmscore(shard.keys.due, asked)
-                found.update(member for member, timer in zip(asked, timers, strict=True) if timer is not None)
-            # Read the outbox after the timers, because groups move from the timers to the outbox.
+                opened: Any = await redis.zmscore(shard.keys.first, asked)
+                found.update(member for member, first in zip(asked, opened, strict=True) if first is not None)
+            # Read the outbox after the open groups, because they move from there to the outbox.
             found.update(members.keys() & (await outbox_counts(redis, shard)).keys())
     return {members[member] for member in found}

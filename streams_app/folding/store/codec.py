@@ -117,6 +117,16 @@ def parts_of(packed: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     return packed[: unpacker.tell()], dict(unpacker.unpack() or {})  # Lua packs an empty map as an array
 
 
+TIMERS_IN_A_BATCH: Final = 64
+"""Maximum number of packed groups whose timers share a member of the key ``timers``; ``lua/shared/timers.lua`` has the same number."""
+
+
+def timers_in(batch: bytes, lowest: float) -> list[tuple[bytes, float]]:
+    """Return groups and their timers, of which some may be closed, from a batch and its score."""
+    values = msgpack.unpackb(batch, raw=True)
+    return [(member, lowest + later) for member, later in zip(values[1::3], values[3::3], strict=True)]
+
+
 def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> OpenGroup | None:
     """Decode an open group, without values, from the names of the fields of its sidecar and its packed numbers.
 

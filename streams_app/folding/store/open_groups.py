@@ -58,8 +58,8 @@ async def _read(
     of_epoch = {member: content for member, content in found.items() if content.numbers.epoch == epoch}
     for member, group in zip(members, packed, strict=True):
         # If both forms exist, because a script has failed half-way, the packed one counts.
-        if group is not None and (content := _of_packed(group, with_names=with_names)).numbers.epoch == epoch:
-            of_epoch[member] = content
+        if group is not None:
+            of_epoch[member] = _of_packed(group, with_names=with_names)
     return of_epoch
 
 

@@ -27,7 +27,7 @@ ERASED: Final = "erased"
 REDIS_KEYS: Final[dict[ModuleType, dict[str, str]]] = {
     of_folds: {
         "due": ERASED, "first": ERASED, "open": ERASED, "group:<group>": ERASED, "ids:<group>": ERASED, "outbox": ERASED,
-        "flush": ERASED, "drop": ERASED, "dropped": ERASED,
+        "flush": ERASED, "drop": ERASED, "dropped": ERASED, "timers": ERASED,
         "meta": "its cursor names a group only while a range is in progress; until it is folded, the partition counts as unread",
     },
     of_journals: {
