@@ -115,7 +115,7 @@ class NewerFormatError(StreamsAppError):
         Exception.__init__(self, why)
 
 
-def is_known_format(stored: bytes | None) -> bool:
+def is_readable_format(stored: bytes | None) -> bool:
     """Return whether this version can read state in Redis, by its field ``format``; None: it has format 1."""
     return stored is None or (stored.isdigit() and int(stored) <= STATE_FORMAT)
 
@@ -129,7 +129,7 @@ def check_state_format(what: str, stored: bytes | None) -> None:
     Raises:
         NewerFormatError: A newer version has written it.
     """
-    if stored is not None and not is_known_format(stored):
+    if stored is not None and not is_readable_format(stored):
         raise NewerFormatError(what, stored.decode(errors="backslashreplace"), STATE_FORMAT)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from streams_app.errors import is_known_format
+from streams_app.errors import is_readable_format
 from streams_app.fold import Fold
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.folding.store.keys import STATE_VERSION as FOLD_VERSION
@@ -138,7 +138,7 @@ async def _add_fold(forgetting: Forgetting, shards: Sequence[_FoundShard], found
         clock, fence, outputs, found_format = await redis.hmget(shard.meta, ["clock", "fence", "topics", "format"])
         if clock is None:
             continue  # of a subscriber, which stores no keys of events
-        if shard.version != FOLD_VERSION or not is_known_format(found_format) or fence is None:
+        if shard.version != FOLD_VERSION or not is_readable_format(found_format) or fence is None:
             found.not_searched.append(f"{shard.where}: its state has another format; {shard.removal}")
             return
         topics.update(orjson.loads(outputs or b"[]"))
