@@ -8,7 +8,7 @@ from tests.simulation.mutants import Change, Mutant
 from tests.simulation.mutants_protocol import FINISH, FOLD, SEAL
 
 OUTBOX = "folding.shard.outbox:Outbox"
-HAS_BLOCK = "if count > 1 and state.format ~= BLOCKS then"
+HAS_BLOCK = "if count > 1 and not state.format then"
 ADDS = "if count > 0 then call('ZADD', outbox, lowest, records) end"
 
 BLOCKS: Final = (
@@ -47,8 +47,8 @@ FORMATS_OF_BLOCKS: Final = (
         (
             Change(
                 "shared/shard.lua",
-                "if state.format == BLOCKS and call('ZCARD', outbox) == 0 then",
-                "if state.format == BLOCKS then",
+                "if has_singles or call('ZCARD', outbox) == 0 then",
+                "if state.format then",
             ),
         ),
     ),

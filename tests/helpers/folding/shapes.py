@@ -40,3 +40,12 @@ def events_after(drawn: Sequence[tuple[int, int, bytes, dict[str, int]]], offset
         stamp += later
         events.append(FoldEvent(offset, stamp, group, names))
     return events
+
+
+widths = st.sampled_from([1, 150])
+"""Lengths of changed names: with long ones, a packed group becomes a hash when it gets its third name."""
+
+
+def widened(events: Sequence[FoldEvent], width: int) -> list[FoldEvent]:
+    """Make the changed names of events at least as long as ``width``."""
+    return [event._replace(names={name.ljust(width, "_"): value for name, value in event.changed.items()}) for event in events]

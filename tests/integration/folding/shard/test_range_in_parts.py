@@ -33,6 +33,7 @@ from tests.helpers.folding.scripts import (
     EPOCH,
     PARTITIONS,
     BriefStore,
+    FormPacker,
     StoredContent,
     chunk_of,
     emptied,
@@ -44,7 +45,7 @@ from tests.helpers.folding.scripts import (
     seal,
     send,
 )
-from tests.helpers.folding.shapes import RUNS, bounds_of_a_fold, events_after, shapes
+from tests.helpers.folding.shapes import RUNS, bounds_of_a_fold, events_after, shapes, widened, widths
 
 works = st.lists(st.sampled_from([1, 12, 40, 5_000]), min_size=1, max_size=4)
 
@@ -77,19 +78,20 @@ def group_of(group: OpenGroup, *, keeps_values: bool = True) -> StoredContent:
 @RUNS
 @given(
     before=shapes, drawn=shapes, bounds=bounds_of_a_fold, keeps_values=st.booleans(), works=works,
-    mosts=st.lists(st.sampled_from([1, 2, 5, 100]), min_size=1, max_size=3),
+    mosts=st.lists(st.sampled_from([1, 2, 5, 100]), min_size=1, max_size=3), width=widths,
 )  # fmt: skip
+@pytest.mark.usefixtures("each_form")
 async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
-    redis: Redis, before: Any, drawn: Any, bounds: Bounds, keeps_values: bool, works: list[int], mosts: list[int]
+    redis: Redis, before: Any, drawn: Any, bounds: Bounds, keeps_values: bool, works: list[int], mosts: list[int], width: int
 ) -> None:
     store = new_store(redis)
     await store.claim("me", -1, EPOCH, "")
     model, expected = MemoryShard(bounds, PARTITIONS), []
-    packing = GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=keeps_values)
+    packing = FormPacker(bounds, EPOCH, PARTITIONS, keeps_values=keeps_values)
     small, much = cycle([BriefStore(store, work) for work in works]), cycle(mosts)
     clock, fence, found = 0, -1, []
     for shape in (before, drawn):
-        events = events_after(shape, fence, max(clock, 1_000))
+        events = widened(events_after(shape, fence, max(clock, 1_000)), width)
         end = events[-1].offset + 1 if events else fence + 1
         chunk = chunk_of(events, bounds, end=end, start_ms=clock, keeps_values=keeps_values) if events else None
         for event in events:
@@ -169,20 +171,20 @@ async def fold_range(shard: Shard, given: Range, *, max_steps: int = 10**6) -> N
 @RUNS
 @given(
     before=shapes, drawn=shapes, after=shapes, backlog=st.sampled_from(["merge", "sessions"]), is_live=st.booleans(),
-    max_events=st.sampled_from([0, 3]), max_changed=st.sampled_from([3, 10_000]), ahead_ms=st.integers(-200, 300),
+    max_events=st.sampled_from([0, 3]), max_changed=st.sampled_from([3, 10_000]), ahead_ms=st.integers(-200, 300), width=widths,
     later_ms=st.integers(0, 500), steps=st.integers(1, 8), work=st.sampled_from([1, 30]), keep=st.sampled_from(["names", "last"]),
 )  # fmt: skip
 async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeover(
     redis: Redis, before: Any, drawn: Any, after: Any, backlog: Any, is_live: bool, max_events: int, max_changed: int,
-    ahead_ms: int, later_ms: int, steps: int, work: int, keep: Any,
+    ahead_ms: int, later_ms: int, steps: int, work: int, keep: Any, width: int,
 ) -> None:  # fmt: skip
     declared = Fold(
         name="f", source="t", group_key="a", changed="m", backlog=backlog, keep=keep, max_events=max_events,
         max_changed=max_changed, quiet_period=timedelta(milliseconds=20), max_hold=timedelta(milliseconds=100),
     )  # fmt: skip
-    history = events_after(before)
-    events = events_after(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000)
-    more = events_after(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000)
+    history = widened(events_after(before), width)
+    events = widened(events_after(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000), width)
+    more = widened(events_after(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000), width)
     now_ms = 1_200 + ahead_ms
     ends = [found[-1].offset if found else -1 for found in (history, events, more)]
     first = Range(history, ends[0], 1_000, is_live=False)
@@ -212,6 +214,7 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
 # Bounds inside a run
 
 
+@pytest.mark.usefixtures("each_form")
 @pytest.mark.parametrize("is_open", [False, True], ids=["a new group", "a group that was open"])
 @pytest.mark.parametrize(
     "bounds",

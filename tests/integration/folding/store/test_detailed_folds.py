@@ -53,6 +53,8 @@ bounds_of_details = st.builds(
 bounds_of_events = bounds_of_details.flatmap(
     lambda bounds: st.builds(replace, st.just(bounds), max_bytes=st.sampled_from([12, 40, 500]))
 )
+
+pytestmark = pytest.mark.usefixtures("each_form")
 AGGREGATES = Aggregates.of({"u": "sum", "v": "max", "w": "min", "x": "count", "y": "mean", "z": "first", "*": "last"})
 bounds_of_aggregates = bounds_of_details.map(lambda bounds: replace(bounds, aggregates=AGGREGATES))
 long_numbers = st.sampled_from(

@@ -20,6 +20,8 @@ from tests.helpers.folding.scripts import edited, emptied, fold, new_store, one,
 from tests.helpers.folding.shards import Answering, claimed_shard, emitter_of, fold_some
 from tests.simulation.redis import dying
 
+pytestmark = pytest.mark.usefixtures("each_form")
+
 
 @pytest.fixture
 async def store(redis_client: Redis, names: Names) -> ShardStore:

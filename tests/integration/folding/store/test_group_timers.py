@@ -19,7 +19,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations import groups as listing
 from streams_app.operations.groups import BATCH, StoredShard, collect, group_text
 from tests.conftest import Names
-from tests.helpers.folding.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
+from tests.helpers.folding.scripts import BOUNDS, SESSIONS, FormPacker, chunks_of, fold, one, packed, seal, send
 
 MANY = 4_500
 """More groups than one script visits."""
@@ -49,6 +49,7 @@ async def timers(store: ShardStore) -> dict[bytes, int]:
     return {group: int(timer) for group, timer in pairs}
 
 
+@pytest.mark.usefixtures("each_form")
 async def test_early_timer_is_rescheduled(store: ShardStore) -> None:
     fence = await fold_at(store, -1, [b"sa"], 100)
     fence = await fold_at(store, fence, [b"sa"], 105)
@@ -63,6 +64,7 @@ async def test_early_timer_is_rescheduled(store: ShardStore) -> None:
     assert {} == await timers(store)
 
 
+@pytest.mark.usefixtures("each_form")
 async def test_script_reschedules_a_bounded_number_of_timers(store: ShardStore) -> None:
     groups = [b"s%d" % number for number in range(MANY)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
@@ -92,6 +94,19 @@ async def test_groups_that_are_not_due_are_not_read(store: ShardStore) -> None:
     assert (False, True) == ("cmdstat_hgetall" in counts, "cmdstat_hget" in counts)
 
 
+async def test_packed_groups_that_are_not_due_are_read_in_pages(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FormPacker, "stores_packed", True)
+    groups = [b"s%d" % number for number in range(400)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105, names=3)
+    await store.redis.config_resetstat()
+    done = await seal(store, fence, 111, limit=500)
+    counts: Any = await store.redis.info("commandstats")
+
+    assert ([], {105}) == (done.sealed, set((await timers(store)).values()))
+    assert ("cmdstat_hgetall" in counts, "cmdstat_hget" in counts) == (False, False)
+    assert 7 > counts["cmdstat_hmget"]["calls"]  # fields of the state, the first one, pages of 200, and the reported ages
+
+
 @pytest.mark.parametrize(("due", "reads"), [(1, 2), (3, 4)])
 async def test_one_group_that_is_not_due_is_read_after_the_sealed_ones(store: ShardStore, due: int, reads: int) -> None:
     groups = [b"s%02d" % number for number in range(12)]
@@ -104,6 +119,7 @@ async def test_one_group_that_is_not_due_is_read_after_the_sealed_ones(store: Sh
     assert reads == counts["cmdstat_hgetall"]["calls"]
 
 
+@pytest.mark.usefixtures("each_form")
 async def test_reading_groups_that_stay_counts_as_work(store: ShardStore) -> None:
     groups = [b"s%03d" % number for number in range(160)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[1::2], 105, names=900)
@@ -118,6 +134,7 @@ async def test_reading_groups_that_stay_counts_as_work(store: ShardStore) -> Non
     assert 2 <= len(sealed)
 
 
+@pytest.mark.usefixtures("each_form")
 async def test_early_timers_count_towards_the_limit_of_a_script(store: ShardStore) -> None:
     early, due = [b"a%02d" % number for number in range(40)], [b"b%02d" % number for number in range(20)]
     fence = await fold_at(store, await fold_at(store, -1, early + due, 100), early, 105)
@@ -127,7 +144,8 @@ async def test_early_timers_count_towards_the_limit_of_a_script(store: ShardStor
         done = await seal(store, fence, 111, limit=10)
         read: Any = await store.redis.info("commandstats")
         found.append((len(done.sealed), done.more))
-        assert read["cmdstat_hget"]["calls"] <= 10 + 3  # the visited groups, and the reported age of the oldest
+        hashes = read.get("cmdstat_hget", {"calls": 0})["calls"]
+        assert hashes <= 10 + 3  # the visited groups, and the reported age of the oldest
         if not done.more:
             break
 
@@ -136,6 +154,7 @@ async def test_early_timers_count_towards_the_limit_of_a_script(store: ShardStor
     assert max(sealed for sealed, _ in found) <= 10
 
 
+@pytest.mark.usefixtures("each_form")
 @pytest.mark.parametrize("quiet", [True, False])
 async def test_oldest_group_is_the_one_silent_for_longest(store: ShardStore, quiet: bool) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb"], 100)
@@ -146,6 +165,7 @@ async def test_oldest_group_is_the_one_silent_for_longest(store: ShardStore, qui
     assert 103 == done.oldest_score_ms
 
 
+@pytest.mark.usefixtures("each_form")
 @pytest.mark.parametrize("max_changed", [10_000, 1])
 async def test_silence_since_an_arrival_is_that_of_the_last_one(store: ShardStore, max_changed: int) -> None:
     bounds = replace(SESSIONS, hold_ms=9_000, max_changed=max_changed)  # at the bound names are counted by separate code
@@ -204,16 +224,22 @@ async def test_listing_reads_a_bounded_number_of_groups(store: ShardStore, names
     assert counts["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else BATCH)
 
 
-async def test_remains_of_an_older_state_do_not_stop_the_check_of_holds(store: ShardStore) -> None:
+async def test_remains_of_an_older_state_do_not_stop_the_check_of_holds(store: ShardStore, *, each_form: bool) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb", b"sc"], 100)
-    await store.redis.delete(store.keys.group_prefix + "sa")
-    await store.redis.hset(store.keys.group_prefix + "sb", INFO_FIELD, msgpack.packb([b"ffff", *[0] * 9], use_bin_type=False))
+    if each_form:
+        await store.redis.hdel(store.keys.open, "sa")
+        await store.redis.hset(store.keys.open, "sb", msgpack.packb([b"ffff", *[0] * 9], use_bin_type=False) + b"\x80")
+    else:
+        await store.redis.delete(store.keys.group_prefix + "sa")
+        await store.redis.hset(store.keys.group_prefix + "sb", INFO_FIELD, msgpack.packb([b"ffff", *[0] * 9], use_bin_type=False))
     done = await seal(store, fence, 100 + BOUNDS.hold_ms, quiet=False, limit=500)
 
     assert [(b"sc", "max_hold")] == [(entry.member, entry.reason) for entry in done.sealed]
     assert {} == await timers(store)
+    assert 0 == await store.redis.exists(store.keys.open, *[store.keys.group_prefix + group for group in ("sa", "sb", "sc")])
 
 
+@pytest.mark.usefixtures("each_form")
 @pytest.mark.parametrize("is_of_this_epoch", [True, False])
 async def test_sealed_group_leaves_no_key_behind(store: ShardStore, *, is_of_this_epoch: bool) -> None:
     fence = await fold_at(store, -1, [b"s%d" % number for number in range(5)], 100)
@@ -223,5 +249,5 @@ async def test_sealed_group_leaves_no_key_behind(store: ShardStore, *, is_of_thi
     left = [key async for key in store.redis.scan_iter(match=store.keys.group_prefix + "*")]
 
     assert (5 if is_of_this_epoch else 0) == len(done.sealed)
-    assert [] == left
+    assert ([], False) == (left, bool(await store.redis.exists(store.keys.open)))
     assert {} == await timers(store)

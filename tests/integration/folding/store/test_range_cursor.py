@@ -32,6 +32,8 @@ from tests.helpers.folding.scripts import (
 from tests.helpers.folding.shards import claimed_shard, fold_some
 from tests.integration.folding.range_by_steps import CHUNK, EVENTS, RANGE_FIELDS, TO, A, B, C, D, step, step_by_step
 
+pytestmark = pytest.mark.usefixtures("each_form")
+
 GONE = FoldEvent(TO + 1, 1_000, A, {"u": 1})
 
 
@@ -44,7 +46,7 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
 # 1. What the first script of a range writes
 
 
-async def test_first_script_of_a_range_writes_its_end_its_cursor_and_its_time(store: ShardStore) -> None:
+async def test_first_script_of_a_range_writes_its_end_its_cursor_and_its_time(store: ShardStore, *, each_form: bool) -> None:
     before = await meta_of(store)
     done = await step(store)
     after = await meta_of(store)
@@ -53,6 +55,8 @@ async def test_first_script_of_a_range_writes_its_end_its_cursor_and_its_time(st
     assert {"to": "9", "cursor": "sa", "cap": str(WALL), "arrived": "", "digest": ""} == {
         name: after[name] for name in RANGE_FIELDS
     }
+    assert ("3" if each_form else None) == after.pop("format", None)
+    assert ("0 (the" if each_form else "") == after.pop("lost", "")[:6]
     assert before | {"log": ""} == {name: value for name, value in after.items() if name not in RANGE_FIELDS}
 
 

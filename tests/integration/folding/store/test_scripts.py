@@ -32,7 +32,9 @@ from tests.helpers.folding.scripts import (
     seal,
     send,
 )
-from tests.helpers.folding.shapes import bounds_of_a_fold
+from tests.helpers.folding.shapes import bounds_of_a_fold, widened, widths
+
+pytestmark = pytest.mark.usefixtures("each_form")
 
 
 @pytest.fixture
@@ -69,8 +71,8 @@ steps = st.lists(
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=steps, bounds=bounds_of_a_fold, most=st.sampled_from([1, 2, 100]))
-async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, most) -> None:
+@given(steps=steps, bounds=bounds_of_a_fold, most=st.sampled_from([1, 2, 100]), width=widths)
+async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, most, width) -> None:
     store = new_store(redis)
     model = MemoryShard(bounds, PARTITIONS)
     expected: list[tuple[Any, ...]] = []
@@ -82,7 +84,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         for gap, later, group, names in events:
             at += gap
             stamp += later
-            batch.append(FoldEvent(at, stamp, group, names))
+            batch += widened([FoldEvent(at, stamp, group, names)], width)
             expected += map(comparable, model.fold(batch[-1], stamp))
         for chunk in chunks_of(batch, at, start_ms=clock, above=fence, session_gap_ms=bounds.session_gap_ms):
             found += map(comparable, await fold(store, fence, chunk, bounds, batch, most=most))

@@ -24,6 +24,8 @@ from tests.helpers.folding.shards import claimed_shard, fold_some
 from tests.simulation.mutants import Mutant
 from tests.simulation.mutants_protocol import REWINDS
 
+pytestmark = pytest.mark.usefixtures("each_form")
+
 MANY = 4_500
 """More arguments than one Redis call in a script accepts."""
 
