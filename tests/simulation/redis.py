@@ -25,7 +25,7 @@ WRITES_BEFORE_FAILURE = 6
 
 _FAILING = """
 local real, left = redis, {left}
-local writes = {{HSET = 1, DEL = 1, ZADD = 1, UNLINK = 1, ZREM = 1, ZREMRANGEBYSCORE = 1, SREM = 1}}
+local writes = {{HSET = 1, HDEL = 1, DEL = 1, ZADD = 1, UNLINK = 1, ZREM = 1, ZREMRANGEBYSCORE = 1, SREM = 1}}
 local redis = {{call = function(command, ...)
   if writes[command] then
     if left == 0 then error('the script fails here') end

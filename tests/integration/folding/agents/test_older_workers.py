@@ -1,4 +1,4 @@
-"""Workers store records one by one while workers of an older version own shards of the application."""
+"""Workers store records and groups one by one while workers of an older version own shards of the application."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.helpers.folding.scripts import entries_of, meta_of
+from tests.helpers.folding.scripts import entries_of, meta_of, open_groups, packed_in
 from tests.helpers.folding.shards import fold_some
 from tests.helpers.manual_clock import ManualClock
 
@@ -54,7 +54,7 @@ class Application:
     async def claim(self, shard: Shard, *, is_older: bool) -> None:
         await shard.claim(0, 2)
         if is_older:  # it does not know the second field
-            await shard.store.redis.hset(shard.store.keys.meta, "reads_blocks", "token of the former owner")
+            await shard.store.redis.hset(shard.store.keys.meta, "reads_packed", "token of the former owner")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_older_worker_is_found_by_any_shard_until_a_newer_one_claims_it(
 
     assert [False, True, False] == found
     assert [
-        "an older version runs, sealed records are stored one by one",
+        "an older version runs, records and groups are stored one by one",
         "no older version runs any more",
     ] == caplog.messages
 
@@ -143,14 +143,15 @@ async def test_records_of_sessions_and_due_groups_become_entries_that_an_older_w
     shards = [shard_of(redis_client, names, fold) for fold in FOLDS[:2]]
     found: list[Any] = []
     for shard in shards:
-        await shard.store_singly(singly=shard is shards[0])
         await shard.claim(0, 1)
+        await shard.store_singly(singly=shard is shards[0])
         await fold_some(shard, events(0, 1_000) + events(10, 4_000) + events(20, 7_000))
         await shard.seal(10_000, folded_until_ms=None, everything=True)
         found.append((await entries_of(shard.store), (await meta_of(shard.store)).get("format"), shard.outbox.entries))
     (singly, no_format, count), (blocks, number, block_count) = found
 
     assert (None, 15, "2") == (no_format, count, number)
+    assert not await redis_client.exists(shards[0].store.keys.open)
     assert [(offset, [offset]) for offset, _ in singly] == singly
     assert sorted(offset for offset, _ in singly) == sorted(offset for _, offsets in blocks for offset in offsets)
     assert len(blocks) == block_count < 15
@@ -196,3 +197,85 @@ async def test_records_that_could_not_be_split_leave_redis_nevertheless(redis_cl
         await shard.finish(shard.outbox.first(100))
 
     assert [] == await entries_of(shard.store)
+
+
+# Packed groups
+
+
+def fewer_events(begin: int) -> list[FoldEvent]:
+    """Return events within one quiet period, of five groups."""
+    return [event._replace(timestamp_ms=1_000) for event in events(begin, 0)]
+
+
+async def test_packed_groups_become_hashes_once_while_an_older_worker_is_there(redis_client: Redis, names: Names) -> None:
+    shard = shard_of(redis_client, names, FOLDS[0])
+    await shard.claim(0, 1)
+    found = []
+    with patch.object(shard.store, "unpack", wraps=shard.store.unpack) as unpack:
+        for begin, singly in enumerate([False, False, True, True, True, False, False, True, True]):
+            await shard.store_singly(singly=singly)
+            await fold_some(shard, fewer_events(10 * begin))
+            found.append((singly, len(await packed_in(shard.store)), "format" in await meta_of(shard.store), unpack.call_count))
+    stored = await open_groups(shard.store)
+
+    assert [
+        (False, 5, True, 0), (False, 5, True, 0), (True, 0, False, 1), (True, 0, False, 1), (True, 0, False, 1),
+        (False, 0, False, 1), (False, 0, False, 1), (True, 0, False, 2), (True, 0, False, 2),
+    ] == found  # fmt: skip
+    assert [18] * 5 == [content.numbers.events for content in stored.values()]
+
+
+async def test_groups_that_are_packed_after_an_older_worker_has_left_are_unpacked_for_the_next(
+    redis_client: Redis, names: Names
+) -> None:
+    shard = shard_of(redis_client, names, FOLDS[0])
+    await shard.claim(0, 1)
+    found = []
+    for begin, singly in enumerate([True, False, True]):
+        await shard.store_singly(singly=singly)
+        found.append(len(await packed_in(shard.store)))
+        new = [event._replace(group=b"s%d-%d" % (begin, event.offset)) for event in fewer_events(10 * begin)]
+        await fold_some(shard, new)
+        found.append(len(await packed_in(shard.store)))
+
+    assert [0, 0, 0, 10, 0, 0] == found
+    assert 30 == len(await open_groups(shard.store))
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize("script", ["unpack", "split"])
+async def test_groups_are_unpacked_again_after_an_error_of_redis(
+    redis_client: Redis, names: Names, script: str, *, has_run: bool
+) -> None:
+    shard = shard_of(redis_client, names, FOLDS[0])
+    await shard.claim(0, 1)
+    await fold_some(shard, fewer_events(0))
+    original = getattr(shard.store, script)
+
+    async def fails(token: str) -> None:
+        if has_run:
+            await original(token)
+        raise RedisConnectionError("no reply")
+
+    with patch.object(shard.store, script, fails), pytest.raises(RedisConnectionError):
+        await shard.store_singly(singly=True)
+    with patch.object(shard.store, "unpack", wraps=shard.store.unpack) as unpack:
+        await shard.store_singly(singly=True)
+        await shard.store_singly(singly=True)
+
+    assert 1 == unpack.call_count
+    assert (set(), 5) == (await packed_in(shard.store), len(await open_groups(shard.store)))
+    assert "format" not in await meta_of(shard.store)
+
+
+async def test_groups_of_a_former_owner_are_unpacked_after_the_claim(redis_client: Redis, names: Names) -> None:
+    shard = shard_of(redis_client, names, FOLDS[0])
+    await shard.claim(0, 1)
+    await shard.store_singly(singly=True)
+    other = shard_of(redis_client, names, FOLDS[0])
+    await other.claim(0, 1)
+    await fold_some(other, fewer_events(0))
+    await shard.claim(0, 1)
+    await shard.store_singly(singly=True)
+
+    assert (set(), 5) == (await packed_in(shard.store), len(await open_groups(shard.store)))

@@ -90,4 +90,4 @@ async def test_split_that_dies_half_way_loses_no_record_and_is_completed_by_the_
         assert single(blocks) == await sealed_in(store)
         await emptied(store)
 
-    assert 4 == failures
+    assert 5 == failures
