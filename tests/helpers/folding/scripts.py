@@ -198,8 +198,8 @@ class StoredContent(NamedTuple):
 async def open_groups(store: ShardStore, *, has_remains: bool = False) -> dict[bytes, StoredContent]:
     """Return the open groups of a shard.
 
-    With ``has_remains``, a packed group may also have a hash: a script that failed half-way has written it, and a seal has closed the
-    packed group since.
+    With ``has_remains``, a packed group may also have a hash: a script that failed half-way has written it, and a seal has
+    closed the packed group since.
     """
     found = {}
     members: Any = await store.redis.zrange(store.keys.first, 0, -1, withscores=True)

@@ -183,8 +183,12 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
         max_changed=max_changed, quiet_period=timedelta(milliseconds=20), max_hold=timedelta(milliseconds=100),
     )  # fmt: skip
     history = widened(events_after(before), width)
-    events = widened(events_after(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000), width)
-    more = widened(events_after(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000), width)
+    events = widened(
+        events_after(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000), width
+    )
+    more = widened(
+        events_after(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000), width
+    )
     now_ms = 1_200 + ahead_ms
     ends = [found[-1].offset if found else -1 for found in (history, events, more)]
     first = Range(history, ends[0], 1_000, is_live=False)

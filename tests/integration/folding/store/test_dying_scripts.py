@@ -78,7 +78,7 @@ async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, event
         assert "the script fails here" in str(error)
         left = await meta_of(store)
         assert left.get("format") in {"2", "3"} or all(len(offsets) == 1 for _, offsets in await entries_of(store))
-        assert "3" == left.get("format") and " " in left["lost"] or not await packed_in(store)
+        assert ("3" == left.get("format") and " " in left["lost"]) or not await packed_in(store)
         unchanged = {"format": "", "lost": ""}
         assert meta | unchanged == left | unchanged
         return True

@@ -236,9 +236,9 @@ async def test_failed_script_leaves_no_packed_group_that_an_older_version_would_
         store = new_store(redis_client)
         await store.claim("me", -1, EPOCH, "")
         with pytest.raises(ResponseError, match="fails here"):
-            for at in range(9):
-                await fold(edited(store, partial(dying, writes=writes)), at - 1, chunk_of([EVENTS[at]]))
-                writes -= 5
+            for event in EVENTS:  # the first script has seven writes
+                failing = edited(store, partial(dying, writes=writes - 7 * event.offset))
+                await fold(failing, event.offset - 1, chunk_of([event]))
         meta = await meta_of(store)
         assert not await packed_in(store) or ("3", "0 (the") == (meta.get("format"), meta["lost"][:6])
         await emptied(store)
@@ -285,5 +285,3 @@ async def test_number_of_lost_offsets_survives_packed_groups_and_a_rewind(redis_
     await store.unpack("me")
 
     assert 12 == await claim_by_first_version(store)
-
-
