@@ -200,10 +200,11 @@ async def test_shard_has_format_3_from_before_its_first_packed_group_until_none_
 async def test_outbox_entry_of_several_records_leaves_the_format_of_packed_groups(redis_client: Redis) -> None:
     store = await folded(redis_client)
     await seal(store, 19, 90_000, limit=3)
+    after_seal = (await meta_of(store))["format"]
     late = [FoldEvent(20 + at, 90_000 + at * 100, b"sx", {"u": 1}) for at in range(3)]
     await fold(store, 19, chunk_of(late, SESSIONS, start_ms=90_000), SESSIONS, late)
 
-    assert "3" == (await meta_of(store))["format"]
+    assert ("3", "3") == (after_seal, (await meta_of(store))["format"])
     assert [3, 2] == [len(offsets) for _, offsets in await entries_of(store)]
 
 
