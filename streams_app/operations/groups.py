@@ -289,7 +289,8 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
         found, read_to[behind] = page
         fresh = {member: timer for member, timer in found if member not in seen}
         seen.update(fresh)
-        yield list(fresh.items()), shard.quiet_in_ms(min(read_to.values()))
+        until = min(read_to.values())
+        yield list(fresh.items()), until if until == float("-inf") else shard.quiet_in_ms(until)
 
 
 def _timers_of_hashes(redis: Redis, shard: StoredShard) -> _Pages:

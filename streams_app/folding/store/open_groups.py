@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup, parts_of
 from streams_app.folding.store.keys import ShardKeys
+
+
+PACKED_FORMAT: Final = b"3"
+"""Format of a shard with packed groups; in any other one, they are remains of an older state."""
 
 
 class GroupContent(NamedTuple):
@@ -43,13 +47,13 @@ async def _read(
     if not members:
         return {}
     async with redis.pipeline(transaction=as_hashes) as pipe:
-        pipe.hget(keys.meta, "epoch")
+        pipe.hmget(keys.meta, ["epoch", "format"])
         pipe.hmget(keys.open, list(members))
         for member in members if as_hashes else ():
             key: Any = keys.group_prefix.encode() + member  # redis-py has another type for keys that are bytes
             pipe.hget(key, INFO_FIELD)
             pipe.hkeys(key) if with_names else pipe.hlen(key)
-        epoch, packed, *hashes = await pipe.execute()
+        (epoch, stored_format), packed, *hashes = await pipe.execute()
     found = {
         member: _of_hash(numbers, fields)
         for member, numbers, fields in zip(members, hashes[::2], hashes[1::2], strict=False)
@@ -58,7 +62,7 @@ async def _read(
     of_epoch = {member: content for member, content in found.items() if content.numbers.epoch == epoch}
     for member, group in zip(members, packed, strict=True):
         # If both forms exist, because a script has failed half-way, the packed one counts.
-        if group is not None:
+        if group is not None and stored_format == PACKED_FORMAT:
             of_epoch[member] = _of_packed(group, with_names=with_names)
     return of_epoch
 

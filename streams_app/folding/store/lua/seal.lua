@@ -228,9 +228,9 @@ unlink(gone_keys)
 in_pages('ZREM', due, gone)
 in_pages('ZADD', due, later)
 in_pages('ZREM', due, no_timer)
-replace_batches(fired, to_timers)
 in_pages('ZREM', first, gone)
 in_pages('HDEL', open, gone_packed) -- last: a script that failed may have left a hash with less of a group, which would count then
+replace_batches(fired, to_timers) -- afterwards: a packed group whose timer is gone would stay open until max hold
 in_pages('HDEL', drop, done)
 if is_flush and not more and not next(stay) then
   call('DEL', flush)

@@ -42,12 +42,12 @@ NUMBERS = (
     PRELUDE
     + SHARED["group"]
     + """
-local g = numbers_of(arg.packed)
-return {g.epoch, text(g.first), text(g.last), text(g.opened), text(g.score), text(g.events), text(g.low), text(g.high),
-        text(g.names), text(g.silent), text(g.shorter), packed_of(g)}
+local g, epoch = numbers_of(arg.packed)
+return {epoch, text(g.first), text(g.last), text(g.opened), text(g.score), text(g.events), text(g.low), text(g.high),
+        text(g.names), text(g.silent), text(g.shorter), packed_of(g, epoch)}
 """
 )
-RECORD = PRELUDE + SHARED["group"] + "return record_of(arg.group, numbers_of(arg.packed), 'quiet', arg.due, arg.names)"
+RECORD = PRELUDE + SHARED["group"] + "return record_of(arg.group, (numbers_of(arg.packed)), 'quiet', arg.due, arg.names)"
 
 FIXTURES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -14,7 +14,6 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.scripts import FencedError, NewerStateError
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store import shard_store
-from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.shard_store import ShardStore
 from tests.helpers.folding.scripts import (
     EPOCH,
@@ -66,8 +65,8 @@ async def hashes_of(store: ShardStore) -> set[bytes]:
     return {key[len(prefix) :] async for key in store.redis.scan_iter(match=prefix + "*")}
 
 
-async def timers(store: ShardStore) -> list[Any]:
-    return [await store.redis.zrange(key, 0, -1, withscores=True) for key in (store.keys.due, store.keys.first)]
+async def first_offsets(store: ShardStore) -> Any:
+    return await store.redis.zrange(store.keys.first, 0, -1, withscores=True)
 
 
 async def claim_by_first_version(store: ShardStore) -> int:
@@ -103,7 +102,7 @@ async def test_packed_groups_become_hashes_with_the_same_content(
 ) -> None:
     monkeypatch.setattr(shard_store, "UNPACKED_GROUPS", limit)
     store = await folded(redis_client, EVENTS + LONG)
-    before = await open_groups(store), await timers(store), await store.watermark()
+    before = await open_groups(store), await first_offsets(store), await store.watermark()
     found = [await store.packed_groups()]
     await store.unpack("me")
     found.append(await store.packed_groups())
@@ -111,7 +110,10 @@ async def test_packed_groups_become_hashes_with_the_same_content(
     await store.unpack("me")
 
     assert ([7, 0], after) == (found, await state_of(store))
-    assert before == (await open_groups(store), await timers(store), await store.watermark())
+    assert before == (await open_groups(store), await first_offsets(store), await store.watermark())
+    timers: Any = await redis_client.zrange(store.keys.due, 0, -1, withscores=True)
+    assert {member: content.numbers.silent_from_ms for member, content in before[0].items()} == dict(timers)
+    assert 0 == await redis_client.exists(store.keys.timers)
     assert set(before[0]) == await hashes_of(store)
     assert {"format", "lost"} & (await meta_of(store)).items() <= {("lost", "0")}
     assert "format" not in await meta_of(store)
@@ -139,12 +141,11 @@ async def test_only_the_owner_unpacks(redis_client: Redis) -> None:
 
 
 async def test_packed_remains_are_only_removed(redis_client: Redis) -> None:
-    """They belong to an older state, or to a group that was not opened, because the script failed half-way."""
+    """They belong to a group that was not opened, because the script failed half-way."""
     store = await folded(redis_client, EVENTS[:2])
-    older = StoredGroup(b"olde", 5, 5, 1_000, 1_000, 1, 1_000, 1_000, 0, 1_000).pack() + b"\x80"
-    unopened, others = (StoredGroup(EPOCH, 5, 5, 1_000, 1_000, 1, 1_000, 1_000, 0, 1_000).pack() + b"\x80" for _ in range(2))
-    await redis_client.hset(store.keys.open, mapping={"solder": older, "sunopened": unopened, "sother": others})
-    await redis_client.zadd(store.keys.first, {"solder": 5, "sother": 4})
+    remains = msgpack.packb([5, 0, 1_000, 0, 1, 0, 0, 0]) + b"\x80"
+    await redis_client.hset(store.keys.open, mapping={"sunopened": remains, "sother": remains})
+    await redis_client.zadd(store.keys.first, {"sother": 4})
     await store.unpack("me")
 
     assert ({b"s0", b"s1"}, set()) == (await hashes_of(store), await packed_in(store))
@@ -177,7 +178,7 @@ async def test_unpack_that_dies_half_way_is_completed_by_the_next(redis_client: 
         assert ("0", False) == ((meta := await meta_of(store)).get("lost"), "format" in meta)
         await emptied(store)
 
-    assert 7 * 2 + 3 == failures  # two writes for each group, and three to remove them and the format
+    assert 7 * 3 + 4 == failures  # three writes for each group, and four to remove them, their timers and the format
 
 
 # Formats

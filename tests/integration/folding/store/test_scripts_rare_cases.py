@@ -147,6 +147,7 @@ async def test_state_without_its_metadata_starts_without_remains(store: ShardSto
 async def test_remains_of_an_older_state_are_never_sealed(store: ShardStore, redis_client: Redis) -> None:
     await fold(store, -1, one(0))
     await redis_client.hset(store.keys.meta, mapping={"epoch": b"ffff", "fence": 5})
+    await redis_client.hdel(store.keys.meta, "format")
     done = await seal(store, 5, 9_000)
 
     assert ([], 0, 0) == (done.sealed, done.open_groups, done.outbox_entries)

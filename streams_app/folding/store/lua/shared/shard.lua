@@ -16,6 +16,7 @@ local function offsets_lost() return (state.lost or '0'):match('^%d+') end
 local function use_packed_format()
   if state.format == PACKED then return end
   read_marks('lost')
+  call('UNLINK', open, timers) -- of an older state, which was lost: a state with packed groups has this format
   call('HSET', meta, 'format', PACKED, 'lost', offsets_lost() .. TOO_OLD)
   state.format = PACKED
 end
