@@ -19,7 +19,7 @@ from streams_app.folding.core.auto_quiet import QuietChange
 from streams_app.folding.core.record import SealedGroup
 from streams_app.folding.shard import range_progress
 from streams_app.folding.shard.quiet_period import ShardQuietPeriod
-from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
+from streams_app.folding.store.codec import INFO_FIELD, StoredGroup, parts_of
 from streams_app.folding.store.drop_request import DropRequest, dropped_groups
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
@@ -28,6 +28,7 @@ from streams_app.quiet_period import AutoQuietPeriod, QuietPeriod
 from streams_app.settings import Settings, WorkerSettings
 from tests.simulation.kafka import Sender
 from tests.simulation.ledger import AGGREGATES, Ledger
+from tests.simulation.packed_groups import PackedGroups, packed_bytes, stored_group
 from tests.simulation.redis import Link, Script, named
 
 if TYPE_CHECKING:
@@ -59,10 +60,17 @@ def scores_in(given: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         yield int(first_offset), int(first_score)
         yield record.last_offset, int(last_score)
     for rest in map(list, filter(None, given["groups"][1::2])):
-        for run in [rest] if rest and isinstance(rest[0], int) else [run for run in rest if INFO_FIELD in run[2:3]]:
-            group = StoredGroup.unpack(run[3])
+        for numbers in filter(None, map(_numbers_of, [rest] if isinstance(rest[0], int) else rest)):
+            group = StoredGroup.unpack(numbers)
             yield group.first_offset, group.opened_ms
             yield group.last_offset, group.score_ms
+
+
+def _numbers_of(entry: Any) -> bytes | None:
+    """Return the packed numbers of a run; None if the entry has the ids of a run, or the reason why a group closes."""
+    if not isinstance(entry, list) or not any(isinstance(part, bytes) for part in entry[2:3]):
+        return None
+    return cast("bytes", entry[3]) if entry[2] == INFO_FIELD else parts_of(entry[2])[0]
 
 
 class Folding:
@@ -86,6 +94,7 @@ class Folding:
             clocks_differ="clocks" in world.mix.faults,
         )
         self._fold_of = {keys.meta: name for name, keys in self.shards.items()}
+        self._packed_groups = PackedGroups(world)
 
     def _new_folds(self) -> Iterator[Fold]:
         mix, rng = self._world.mix, self._world.rng
@@ -113,13 +122,14 @@ class Folding:
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Limit scripts to a minimum of work, in two of three schedules."""
+        """Limit scripts to a minimum of work, in two of three schedules, and packed groups to a few bytes in every other one."""
         work, sent, runs = WORK[seed % 3], SENT[seed // 3 % 3], RUNS[seed // 9 % 2]
         with (
             patch.multiple(range_progress, FIRST_GROUPS=sent, MAX_GROUPS=sent, SCRIPT_WORK=work),
             patch.object(chunks, "MAX_RUNS", runs),
             patch.multiple(auto_quiet, STEP_MS=500, FEWEST_STEPS=2, FEWEST_GAPS=4, WORTHWHILE=0.0),
             patch.object(ShardQuietPeriod, "_report", self._on_quiet_change),
+            packed_bytes(seed),
         ):
             yield
 
@@ -163,12 +173,14 @@ class Folding:
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
         """Report a range in progress that another definition will fold again."""
+        self._packed_groups.runs(name, ShardKeys(*keys))
         to = cast("bytes | None", self._world.server.client.hget(keys[0], "to")) if name == "define" else None
         if to is not None:
             self.ledger.on_refolding(self._fold_of[keys[0]], int(to))
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """Report the effect of a script to the ledger."""
+        self._packed_groups.ran(name, ShardKeys(*keys))
         if name not in ("fold", "seal") or reply[0] not in DONE:
             return False
         fold, given = self._fold_of[keys[0]], named(args)
@@ -190,8 +202,8 @@ class Folding:
         keys = self.shards[name]
         members: Any = client.zrange(keys.first, 0, -1)
         member = self._world.rng.choice(members) if members else b""
-        packed: Any = client.hget(keys.group_prefix + member.decode(), INFO_FIELD)
-        return (name, member, StoredGroup.unpack(packed).first_offset) if packed else None
+        group = stored_group(client, keys, member) if members else None
+        return (name, member, group.first_offset) if group else None
 
     def request_drop(self, name: str, member: bytes, first_offset: int) -> None:
         """Request a drop in the same way as ``streams-app groups drop``."""
@@ -212,7 +224,8 @@ class Folding:
         """Check that nothing is lost, and that groups closed when they had to."""
         mix, server = self._world.mix, self._world.server
         self.ledger.check_end()
-        left = [key for key in server.keys(self.shards) if (b":group:" in key or b":ids:" in key) and server.client.exists(key)]
+        of_groups = [key for key in server.keys(self.shards) if key.endswith(b":open") or b":group:" in key or b":ids:" in key]
+        left = [key for key in of_groups if server.client.exists(key)]
         if left and not server.losses and not mix.dying:
             self._world.report_fault("left", f"nothing is open, and Redis keeps {left}")
         if not mix.dying and "settings" not in mix.faults:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -78,6 +79,7 @@ class World:
         self.ledger = self.subject.ledger
         self.server = Server(client, self.subject, self)
         self.group = SimulatedGroup()
+        self._older_worker = _older_worker(self.rng_of("older"))
         self._slow = self.rng.choice([0.002, 0.01, 0.03])
         self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
 
@@ -105,6 +107,11 @@ class World:
         rng = rng or self.rng
         slow = 0.3 if self.is_faulty and rng.random() < 0.02 else self._slow
         return rng.uniform(0.0, slow)
+
+    def has_older_worker(self) -> bool:
+        """Whether an older worker owns a shard of another partition now."""
+        begin, end = self._older_worker
+        return begin <= self.now() < end
 
     def has_fault(self, chance: float, rng: random.Random | None = None) -> bool:
         """Whether a fault of this probability happens now."""
@@ -244,6 +251,14 @@ class World:
             state = {name: self.subject.state(name) for name in self.folds}
             return f"committed {committed}, the log ends at {end}, Redis has {state}"
         return ""
+
+
+def _older_worker(rng: random.Random) -> tuple[float, float]:
+    """Return when there is an older worker, in virtual seconds: in half of the schedules never, in one of eight always."""
+    chance, begin = rng.random(), rng.uniform(0.0, 0.7 * FAULTY_SECONDS)
+    if chance < 0.125:
+        return 0.0, math.inf
+    return (begin, begin + rng.uniform(1.0, 4.0)) if chance < 0.5 else (0.0, 0.0)
 
 
 class _KnownLosses(logging.Handler):
