@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import redis
 
+from tests.simulation.mix import tolerated_in
 from tests.simulation.mutants import Mutant
 from tests.simulation.subject import Subject
 from tests.simulation.world import Outcome, World, run_schedule
@@ -27,8 +28,8 @@ def first_catch(client: redis.Redis, mutant: Mutant, subject: Callable[[World], 
     for seed in range(schedules):
         for mix in mutant.mixes:
             with mutant.applied():
-                broken = run_schedule(client, mix, seed, subject=subject)
+                broken = run_schedule(client, mix, seed, subject=subject, tolerated=tolerated_in(mix))
             if not all(violation.startswith(CRASH) for violation in broken.violations):
-                if not run_schedule(client, mix, seed, subject=subject).violations:
+                if not run_schedule(client, mix, seed, subject=subject, tolerated=tolerated_in(mix)).violations:
                     return broken
     return None

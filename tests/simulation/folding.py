@@ -180,7 +180,7 @@ class Folding:
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """Report the effect of a script to the ledger."""
-        self._packed_groups.ran(name, ShardKeys(*keys))
+        self._packed_groups.ran(name, ShardKeys(*keys), named(args), reply)
         if name not in ("fold", "seal") or reply[0] not in DONE:
             return False
         fold, given = self._fold_of[keys[0]], named(args)

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+DYING = frozenset({"twice", "reason"})
+"""A script that fails half-way may cause a second delivery of an event, under another id or for another reason: its sealed records
+are in the outbox, and their events may be folded again. Servers do not end a script that has begun to write; the consequences of
+such a failure must not be worse."""
+
+
+def tolerated_in(words: str) -> frozenset[str]:
+    """Return the kinds of violations that schedules with this mix tolerate, because scripts of folds fail half-way."""
+    return DYING if any(f"dying:{script}" in words for script in ("fold", "seal", "unpack")) else frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Mix:

@@ -115,7 +115,7 @@ LIMITS: Final = (
         "a later aggregate replaces an earlier one",
         "A sum contains only the events of the last range.",
         ("",),
-        (Change(FOLD, "former and aggregates and combined(former, value) or value", "value"),),
+        (Change("shared/names.lua", "former and aggregates and combined(former, value) or value", "value"),),
     ),
     Mutant(
         "aggregates are written before the counters of their group",

@@ -16,7 +16,7 @@ DUPLICATES: Final = (
         "duplicates are not detected",
         "An event that a producer has sent twice counts twice.",
         IDS,
-        (Change(FOLD, "if known and known ~= offset then return true end", ""),),
+        (Change("shared/ids.lua", "if known and known ~= offset then return true end", ""),),
     ),
     Mutant(
         "duplicates of earlier scripts are not detected",
@@ -45,7 +45,7 @@ DUPLICATES: Final = (
         "After a script that failed half-way, its events are ignored, and lost.",
         DYING_SCRIPTS,
         (
-            Change(FOLD, "if known and known ~= offset then return true end", "if known then return true end"),
+            Change("shared/ids.lua", "if known and known ~= offset then return true end", "if known then return true end"),
             Change(
                 "folding.core.model:MemoryShard.is_duplicate",
                 "stored.ids.get(event.id, event.offset) == event.offset",

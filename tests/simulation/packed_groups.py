@@ -1,11 +1,12 @@
 """Packed groups in a simulation: the size from which a group is not packed, and what schedules do with packed groups.
 
-The ledger checks the effects of packed groups. The numbers that are counted here show that there were any.
+The ledger checks the contents of groups. Here it is checked that older versions never meet a packed group, and counted how many
+there were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -43,36 +44,52 @@ def stored_group(client: redis.Redis, keys: ShardKeys, member: bytes) -> StoredG
     packed: Any = client.hget(keys.open, member.decode())
     if packed:
         return StoredGroup.unpack(parts_of(packed)[0])
-    numbers: Any = client.hget(keys.group_prefix + member.decode(), INFO_FIELD)  # type: ignore[arg-type]
+    numbers: Any = client.hget(keys.group_prefix + member.decode(), INFO_FIELD)
     return StoredGroup.unpack(numbers) if numbers else None
 
 
 class PackedGroups:
-    """Counts what scripts do with packed groups."""
+    """Checks and counts what scripts do with packed groups."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._packed: set[bytes] = set()
 
     def runs(self, name: str, keys: ShardKeys) -> None:
-        """Read which groups are packed before a script runs, and count the remains of a script that failed half-way."""
-        if name in ("fold", "seal", "unpack"):
-            client: Any = self._world.server.client
-            self._packed = set(client.hkeys(keys.open))
-            if self._packed - set(client.zrange(keys.first, 0, -1)):
-                self._world.count("packed-remains")
-            if self._hashes(keys, self._packed):
-                self._world.count("packed-twice")
+        """Read which groups are packed before a script runs, and count the remains of scripts that failed half-way."""
+        if name not in ("fold", "seal", "unpack", "claim"):
+            return
+        client: Any = self._world.server.client
+        self._packed = set(client.hkeys(keys.open))
+        if self._packed:
+            self._check_format(client, keys)
+            self._count("packed-remains", bool(self._packed - set(client.zrange(keys.first, 0, -1))))
+            self._count("packed-twice", bool(self._hashes(keys, self._packed)))
 
-    def ran(self, name: str, keys: ShardKeys) -> None:
-        """Count the groups that a script has packed, and those that are packed no longer."""
-        if name in ("fold", "unpack"):
-            client: Any = self._world.server.client
-            packed = set(client.hkeys(keys.open))
-            counts = self._world.counts
-            counts["packed"] = counts.get("packed", 0) + len(packed - self._packed)
-            word = "outgrown" if name == "fold" else "unpacked"
-            counts[word] = counts.get(word, 0) + len(self._hashes(keys, self._packed - packed))
+    def _check_format(self, client: Any, keys: ShardKeys) -> None:
+        """Check that older versions do not read a shard with packed groups: with format numbers, or without them."""
+        has_fence, stored_format, offsets = client.hmget(keys.meta, ["fence", "format", "lost"])
+        if has_fence and (stored_format != b"3" or b"packed groups" not in (offsets or b"")):
+            self._world.report_fault("format", f"groups are packed, and the shard has format {stored_format} and lost={offsets}")
+
+    def ran(self, name: str, keys: ShardKeys, given: Mapping[str, Any], reply: Any) -> None:
+        """Count the groups that a script has packed or unpacked; check that none is packed while older workers run."""
+        if name not in ("fold", "seal", "unpack") or reply[0] == b"refused":
+            return
+        client: Any = self._world.server.client
+        packed = set(client.hkeys(keys.open))
+        new, mix = packed - self._packed, self._world.mix
+        self._count("packed", len(new))
+        self._count("unpacked" if name == "unpack" else "outgrown", len(self._hashes(keys, self._packed - packed)))
+        if given.get("singly") and new:
+            self._world.report_fault("older", f"{name} has packed {new} although an older worker runs")
+        # A seal follows the check for older workers, except that a late request may have packed a group.
+        if name == "seal" and given["singly"] and packed and "lossy" not in mix.faults and not mix.fragile and not mix.dying:
+            self._world.report_fault("older", f"{packed} stay packed although an older worker runs")
+
+    def _count(self, word: str, number: int) -> None:
+        counts = self._world.counts
+        counts[word] = counts.get(word, 0) + number
 
     def _hashes(self, keys: ShardKeys, groups: set[bytes]) -> list[bytes]:
         """Return those of some groups that are stored as a hash."""

@@ -23,6 +23,7 @@ from tests.simulation.mutants_cursor import CURSOR
 from tests.simulation.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
 from tests.simulation.mutants_dropped_groups import DROPS
 from tests.simulation.mutants_duplicates import DUPLICATES
+from tests.simulation.mutants_packed import PACKED
 from tests.simulation.mutants_protocol import COMMITS, FENCES_AND_RANGES
 from tests.simulation.mutants_read_store import READ_STORE
 from tests.simulation.mutants_toy import TOY
@@ -32,7 +33,20 @@ from tests.simulation.world import run_schedule
 SCHEDULES = 80
 """Schedules for each mix of a mutant before it counts as a survivor."""
 
-PROTOCOL = (*FENCES_AND_RANGES, *COMMITS, *SCRIPTS, *BLOCKS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS, *DUPLICATES)
+PROTOCOL = (
+    *FENCES_AND_RANGES,
+    *COMMITS,
+    *SCRIPTS,
+    *BLOCKS,
+    *PACKED,
+    *CURSOR,
+    *DELIVERY,
+    *CLAIMS,
+    *STARTS,
+    *LIMITS,
+    *DROPS,
+    *DUPLICATES,
+)
 
 
 @pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)
