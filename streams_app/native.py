@@ -50,7 +50,7 @@ class ColumnPacker(Protocol):
     """Packs groups for ``fold.lua``, as :class:`.GroupPacker` does."""
 
     def pack(
-        self, groups: ColumnGroups, first: bytes, most: int, clock_ms: int, silent_from_ms: int, may_pack: bool,  # noqa: FBT001
+        self, groups: ColumnGroups, first: bytes, most: int, clock_ms: int, silent_from_ms: int, may_pack: bool,
         names_of: Callable[[int], tuple[Any, bytes, bytes]], /,
     ) -> tuple[int, bytes, list[tuple[Any, ...]], tuple[bytes, int, bytes, bytes]]:  # fmt: skip
         """Pack groups from ``first`` on.

@@ -38,7 +38,7 @@ FORMATS_OF_BLOCKS: Final = (
         "the format is written after the entry",
         "If the script fails in between, a worker of an older version claims the shard, and ends when it reads the entry.",
         (),
-        (Change("shared/group.lua", HAS_BLOCK, f"{ADDS}\n{HAS_BLOCK}"),),
+        (Change("shared/records.lua", HAS_BLOCK, f"{ADDS}\n{HAS_BLOCK}"),),
     ),
     Mutant(
         "the format is removed while entries of several records remain",

@@ -80,7 +80,7 @@ SCRIPTS: Final = (
         "the first offset of a group moves with each fold",
         "The watermark passes the first events of a group.",
         ("lossy",),
-        (Change(FOLD, IS_OPENED, "if true then opens(plan.group, g.last, timer)\nelseif plan.opens then"),),
+        (Change(FOLD, IS_OPENED, "if true then opens(plan.group, g.last, timer, plan.is_packed)\nelseif plan.opens then"),),
     ),
 )
 

@@ -13,7 +13,8 @@ DYING_SCRIPTS = (
     "history crash rebalance:2 dying:fold dying:seal dying:unpack",
     "crash:2 rebalance:2 dying:fold dying:seal dying:unpack",
 )
-UNPACK, SHARED_GROUP = "unpack.lua", "shared/group.lua"
+CALM = ("", "history", "crash rebalance")
+UNPACK = "unpack.lua"
 LEAVES = "if not plan.is_packed and (plan.was_packed or plan.opens) then"
 NAMES = "shared/names.lua"
 JOINS = "elseif aggregates or plan.names or run.names ~= plan.packed then"
@@ -66,7 +67,7 @@ PACKED: Final = (
         "an entry of several records resets the format of packed groups",
         "No script reads them any longer, and their events are lost.",
         USUAL,
-        (Change(SHARED_GROUP, HAS_BLOCK, "if count > 1 and state.format ~= BLOCKS then"),),
+        (Change("shared/records.lua", HAS_BLOCK, "if count > 1 and state.format ~= BLOCKS then"),),
     ),
     Mutant(
         "the format is removed while groups are packed",
@@ -109,7 +110,13 @@ PACKED: Final = (
         "unpack removes packed groups before it has written their hashes",
         "A script that fails in between loses a group.",
         DYING_SCRIPTS,
-        (Change(UNPACK, "local fields = {INFO, packed_of(g, state.epoch)}", "call('HDEL', open, group)\nlocal fields = {INFO, packed_of(g, state.epoch)}"),),
+        (
+            Change(
+                UNPACK,
+                "local fields = {INFO, packed_of(g, state.epoch)}",
+                "call('HDEL', open, group)\nlocal fields = {INFO, packed_of(g, state.epoch)}",
+            ),
+        ),
     ),
     Mutant(
         "unpack writes no names",
@@ -136,9 +143,9 @@ PACKED: Final = (
         DYING_SCRIPTS,
         (
             Change(FOLD, "if state.format == PACKED then not_packed", "if state.format == PACKED and not is_new then not_packed"),
-            Change(FOLD, "local function leaves_packed(group)", "local function leaves_packed(group, is_new)"),
-            Change(FOLD, "    leaves_packed(group)", "    leaves_packed(group, true)"),
-            Change(FOLD, f"{LEAVES} leaves_packed(plan.group) end", f"{LEAVES} leaves_packed(plan.group, not plan.was_packed) end"),
+            Change(FOLD, "local function drops_packed(group)", "local function drops_packed(group, is_new)"),
+            Change(FOLD, "    drops_packed(group)", "    drops_packed(group, true)"),
+            Change(FOLD, f"{LEAVES} drops_packed(plan.group) end", f"{LEAVES} drops_packed(plan.group, not plan.was_packed) end"),
         ),
     ),
     Mutant(
@@ -164,6 +171,40 @@ PACKED: Final = (
         "They have no format, so an older version claims the shard; and nothing removes them.",
         ("lossy wipe:6", "wipe:6 crash:2 rebalance:2"),
         (Change(CLAIM, "call('UNLINK', due, first, outbox, open, timers)", "call('UNLINK', due, first, outbox)"),),
+    ),
+    Mutant(
+        "timers of a batch that have not passed are dropped",
+        "Their groups stay open until max hold.",
+        CALM,
+        (Change(SEAL, "local is_left = i > #groups or ", "local is_left = "),),
+    ),
+    Mutant(
+        "an early timer of a packed group is not set again",
+        "The group stays open until max hold.",
+        CALM,
+        (Change(SEAL, "to_timers[#to_timers + 1] = {g.silent - g.shorter, group, g.first}", "local unchanged"),),
+    ),
+    Mutant(
+        "a group that becomes a hash has only its timer of a packed group",
+        "It stays open until max hold.",
+        CALM,
+        (
+            Change(
+                FOLD, "elseif timer < plan.timer or plan.was_packed and not plan.is_packed then", "elseif timer < plan.timer then"
+            ),
+        ),
+    ),
+    Mutant(
+        "an unpacked group has no timer",
+        "It stays open until max hold.",
+        CALM,
+        (Change(UNPACK, "call('ZADD', due, g.silent - g.shorter, group)", "local unchanged"),),
+    ),
+    Mutant(
+        "a batch of timers that is written again as it was is removed",
+        "Its groups stay open until max hold.",
+        CALM,
+        (Change("shared/timers.lua", "if not batches[batch] then", "if batch then"),),
     ),
 )
 

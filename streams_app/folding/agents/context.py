@@ -41,13 +41,17 @@ CHECK_MS: Final = 500
 WATCH_MS: Final = 60_000
 """Duration of the checks after a claim, in ms. An older worker claims only after a rebalance, and then this worker claims, too."""
 
+ABSENT_MS: Final = 3_000
+"""Time for which no shard must have an older owner, after one was found, until the older workers count as gone, in ms."""
+
 
 class OlderWorkers:
-    """Finds out whether workers of an older version run, which cannot read packed groups, or entries of the outbox with several records.
+    """Finds out whether workers of an older version run: they read neither packed groups nor entries of several records.
 
-    A worker that can read them stores its token twice when it claims a shard, so a shard whose tokens differ has an older owner.
-    While there is one, sealed records are stored one by one, and each group as a hash: the older worker may get any partition at any
-    time, also because this process is killed. Shards are checked for a while after each claim, and as long as an older worker is found.
+    A worker that reads both stores its token twice when it claims a shard, so a shard whose tokens differ has an older owner. While
+    there is one, sealed records are stored one by one, and each group as a hash: the older worker may get any partition at any time,
+    also because this process is killed. Shards are checked for a while after each claim, as long as an older worker is found, and
+    for :data:`ABSENT_MS` more: in a rebalance, an older worker may own nothing for a moment.
     """
 
     def __init__(self, scripts: FoldScripts, settings: Settings, clock: TrustedClock) -> None:
@@ -57,6 +61,7 @@ class OlderWorkers:
         self._checked_ms: int | None = None
         self._watched_until_ms = 0
         self._exist: bool | None = None
+        self._found_ms: int | None = None
 
     async def exist(self) -> bool:
         """Return whether an older worker owned a shard at the last check; True before the first one."""
@@ -65,6 +70,9 @@ class OlderWorkers:
         if self._checked_ms is None or (is_watched and now_ms - self._checked_ms >= max(CHECK_MS, len(self._metas))):
             self._checked_ms = now_ms  # before the check: other shards need not wait for it
             found = await self._own_shards()
+            if found:
+                self._found_ms = now_ms
+            found = self._found_ms is not None and now_ms - self._found_ms < ABSENT_MS
             if found and not self._exist:
                 logger.info("an older version runs, records and groups are stored one by one")
             elif self._exist and not found:

@@ -123,12 +123,12 @@ class FoldProcessor:
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
-        """Stop at once, and leave a state that workers of older versions can read."""
+        """Stop at once, and store a state that workers of older versions can read."""
         self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
         await cancel_all(self._tasks)
-        await self.shard.leave_readable(seconds)
+        await self.shard.make_readable(seconds)
 
     def shorten_deadline(self, seconds: float) -> None: ...
 

@@ -39,7 +39,7 @@ from streams_app.redis_access.client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 SPLIT_SECONDS: Final = 1.0
-"""Maximum time for which the release of a shard waits until older versions can read its state, see :meth:`Shard.leave_readable`."""
+"""Maximum time for which the release of a shard waits until older versions can read its state, see :meth:`Shard.make_readable`."""
 
 MOST_UNPACKED: Final = 20_000
 """The release of a shard with more packed groups than this does not unpack them: Redis would be busy for more than 0.3 s."""
@@ -65,8 +65,8 @@ class Shard:
         definition: This worker's definition of the fold, and the one under which the groups in Redis were folded.
         in_progress: The range of which only some groups are folded; None if there is none.
         outbox: Sealed groups in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
-        stores_singly: Whether each sealed record becomes an entry of the outbox of its own, and each group a hash, because workers of
-            an older version may claim the shard.
+        stores_singly: Whether each sealed record becomes an entry of the outbox of its own, and each group a hash, because workers
+            of an older version may claim the shard.
         log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
         lost: Number of offsets by which the broker has truncated the log so far; part of the ids and versions of records.
         quiet_period: The quiet period of the shard if it sets itself; otherwise None.
@@ -162,8 +162,8 @@ class Shard:
                 await self._load_outbox()
             self._is_readable = True
 
-    async def leave_readable(self, seconds: float) -> None:
-        """After :meth:`release`, and the end of all calls: leave a state that the next owner can read if it has an older version.
+    async def make_readable(self, seconds: float) -> None:
+        """After :meth:`release`, and the end of all calls: store a state that the next owner can read if it has an older version.
 
         The next owner may have to be one of this version if Redis does not answer, the process is killed, or more than
         :data:`MOST_UNPACKED` groups are packed.

@@ -204,8 +204,8 @@ class GroupPacker:
 
 
 def _parts_of(entry: Any) -> int:
-    is_packed = len(entry) == 3 and type(entry[2]) is bytes
-    return len(entry) + (len(entry[2]) // BYTES_OF_A_PART if is_packed else 0)
+    packed = entry[2:]
+    return len(entry) + (len(packed[0]) // BYTES_OF_A_PART if len(packed) == 1 and type(packed[0]) is bytes else 0)
 
 
 def _bytes_of(rest: Any) -> int:

@@ -118,7 +118,7 @@ def parts_of(packed: bytes) -> tuple[bytes, dict[bytes, bytes]]:
 
 
 TIMERS_IN_A_BATCH: Final = 64
-"""Maximum number of packed groups whose timers share a member of the key ``timers``; ``lua/shared/timers.lua`` has the same number."""
+"""Maximum number of groups in a batch of the key ``timers``; ``lua/shared/timers.lua`` has the same number."""
 
 
 def timers_in(batch: bytes, lowest: float) -> list[tuple[bytes, float]]:

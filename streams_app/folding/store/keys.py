@@ -16,8 +16,8 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``first``                               zset    group → first offset of its open fold
 ``open``                                hash    group → packed group: its numbers and a map of its changed names (see
                                                 ``codec.py``); most small groups are packed
-``group:<group>``                       hash    of any other group: changed name → value or ``""``, or, with kept events, first offset
-                                                of a run → its events; ``\xff`` → packed numbers of the group (see ``codec.py``)
+``group:<group>``                       hash    of any other group: changed name → value or ``""``, or, with kept events, first
+                                                offset of a run → its events; ``\xff`` → packed numbers of the group
 ``ids:<group>``                         hash    with ``dedupe_by``: digest of an event's id → offset of the event
 ``outbox``                              zset    packed sealed records of one script, in a row → the lowest of their first offsets
 ``flush``                               set     groups to emit at an operator's request, or ``*``
@@ -27,9 +27,9 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
 
 The writer of a shard is the worker whose token is in ``meta``; only ``flush`` and ``drop`` are written by ``streams-app groups``.
-``meta`` is stored until ``streams-app reset`` removes it; a group in ``due``, ``first``, ``open``, ``group:`` and ``ids:`` until it is
-sealed, and in ``timers`` until its time has come; ``outbox`` until the broker has acknowledged the records; ``flush`` and ``drop`` until
-the owner has processed the request;
+``meta`` is stored until ``streams-app reset`` removes it; a group in ``due``, ``first``, ``open``, ``group:`` and ``ids:`` until it
+is sealed, and in ``timers`` until its time has come; ``outbox`` until the broker has acknowledged the records; ``flush`` and
+``drop`` until the owner has processed the request;
 ``dropped`` for a week after the last drop of the shard, so that the command can report the result.
 ``docs/explained/internals.md`` explains the layout.
 

@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup, parts_of
 from streams_app.folding.store.keys import ShardKeys
 
-
 PACKED_FORMAT: Final = b"3"
 """Format of a shard with packed groups; in any other one, they are remains of an older state."""
 

@@ -8,11 +8,11 @@ owner, or the state in Redis is not what it expects. The shard must then be clai
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgpack
 
@@ -192,7 +192,8 @@ class ShardStore:
 
     async def packed_groups(self) -> int:
         """Return the number of packed groups."""
-        return int(await cast("Awaitable[int]", self.redis.hlen(self.keys.open)))
+        found: Any = await self.redis.hlen(self.keys.open)
+        return int(found)
 
     async def watermark(self) -> int | None:
         """Return the low watermark of the shard; None if Redis has no state.

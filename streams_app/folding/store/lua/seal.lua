@@ -26,6 +26,7 @@
 -- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms if it ends at 1 MB of kept values.
 -- include shard.lua
 -- include group.lua
+-- include records.lua
 -- include timers.lua
 -- include closing.lua
 -- include text.lua

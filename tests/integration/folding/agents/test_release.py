@@ -119,7 +119,7 @@ async def test_older_version_can_read_what_an_unanswered_script_has_left(
         await task
     assert [(0, [0, 1, 2])] == await entries_of(shard.store)
     shard.release()
-    await shard.leave_readable(5.0)
+    await shard.make_readable(5.0)
 
     assert [(0, [0]), (1, [1]), (2, [2])] == await entries_of(shard.store)
 
@@ -130,7 +130,7 @@ async def test_former_owner_leaves_the_outbox_of_the_next_one_alone(redis_client
     await former.claim(0, 1)
     await following.claim(0, 1)
     former.release()
-    await former.leave_readable(5.0)
+    await former.make_readable(5.0)
 
     assert [(0, [0, 1, 2])] == await entries_of(following.store)
     assert 3 == len(following.outbox)
@@ -149,7 +149,7 @@ async def test_release_unpacks_a_limited_number_of_groups(
     await fold_some(shard, [FoldEvent(at, 1_000 + at, b"s%d" % at, {"u": 1}) for at in range(groups)])
     before = await open_groups(shard.store)
     shard.release()
-    await shard.leave_readable(5.0)
+    await shard.make_readable(5.0)
 
     assert packed == len(await packed_in(shard.store))
     assert before == await open_groups(shard.store)
@@ -163,7 +163,7 @@ async def test_release_with_packed_groups_and_unsent_records_leaves_no_format(re
     await shard.seal(2_000, folded_until_ms=None, everything=True)
     await fold_some(shard, [FoldEvent(3, 2_000, b"snew", {"u": 1})])
     shard.release()
-    await shard.leave_readable(5.0)
+    await shard.make_readable(5.0)
 
     assert [(0, [0]), (1, [1]), (2, [2])] == await entries_of(shard.store)
     assert (set(), {b"snew"}) == (await packed_in(shard.store), set(await open_groups(shard.store)))
@@ -177,7 +177,7 @@ async def test_release_removes_the_format_that_a_group_has_left_by_growing_too_l
         await fold_some(shard, [FoldEvent(at, 1_000, b"sa", {f"{at}".ljust(190, "_"): 1})])
     found = [(await meta_of(shard.store))["format"], await packed_in(shard.store)]
     shard.release()
-    await shard.leave_readable(5.0)
+    await shard.make_readable(5.0)
 
     assert ["3", set()] == found
     assert "format" not in await meta_of(shard.store)
@@ -190,7 +190,7 @@ async def test_release_without_redis_ends_in_time(redis_client: Redis, names: Na
     waits = asyncio.Event()
     monkeypatch.setattr(shard.store, "packed_groups", waits.wait)
     shard.release()
-    await shard.leave_readable(0.05)
+    await shard.make_readable(0.05)
 
     assert {b"sa"} == await packed_in(shard.store)
 
@@ -201,6 +201,6 @@ async def test_former_owner_does_not_unpack_groups_of_the_next_one(redis_client:
     await fold_some(former, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     await following.claim(0, 1)
     former.release()
-    await former.leave_readable(5.0)
+    await former.make_readable(5.0)
 
     assert {b"sa"} == await packed_in(following.store)

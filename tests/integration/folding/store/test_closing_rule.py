@@ -24,7 +24,7 @@ local arg = unpacked(ARGV[1])
 local state = {epoch = arg.epoch}
 local function text(number) return string.format('%.0f', number) end
 """
-SHARED = {name: script_text(FoldScripts.package, f"shared/{name}") for name in ("closing", "group")}
+SHARED = {name: script_text(FoldScripts.package, f"shared/{name}") for name in ("closing", "group", "records")}
 CLOSING = (
     PRELUDE
     + SHARED["closing"]
@@ -47,7 +47,12 @@ return {epoch, text(g.first), text(g.last), text(g.opened), text(g.score), text(
         text(g.names), text(g.silent), text(g.shorter), packed_of(g, epoch)}
 """
 )
-RECORD = PRELUDE + SHARED["group"] + "return record_of(arg.group, (numbers_of(arg.packed)), 'quiet', arg.due, arg.names)"
+RECORD = (
+    PRELUDE
+    + SHARED["group"]
+    + SHARED["records"]
+    + "return record_of(arg.group, (numbers_of(arg.packed)), 'quiet', arg.due, arg.names)"
+)
 
 FIXTURES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

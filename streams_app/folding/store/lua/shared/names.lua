@@ -22,7 +22,11 @@ local function join(plan, run)
     local name, value = run[n], run[n + 1]
     local former = names[name]
     if former == nil then plan.count = plan.count + 1 end
-    names[name] = former and aggregates and combined(former, value) or value
+    if former and aggregates then
+      value = combined(former, value)
+      work = work + COMBINES
+    end
+    names[name] = value
   end
 end
 
