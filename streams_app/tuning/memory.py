@@ -2,7 +2,8 @@
 
 A packed group is a member of one sorted set, and a field of a hash, and its timer is in a batch. Any other group is a member of two
 sorted sets, and has a hash of its own. Measured with 20 000 groups of 0 to 200 names and members of 10 to 100 bytes, on Redis 7.0
-and Valkey 9.1: the estimate lies between the two, within a quarter of either. It does not include the values that ``keep = "last"`` adds.
+and Valkey 9.1: the estimate lies between the two, within a quarter of either. It does not include the values that ``keep = "last"``
+adds.
 """
 
 from __future__ import annotations
