@@ -50,8 +50,8 @@ class OlderWorkers:
 
     A worker that reads both stores its token twice when it claims a shard, so a shard whose tokens differ has an older owner. While
     there is one, sealed records are stored one by one, and each group as a hash: the older worker may get any partition at any
-    time, also because this process is killed. Shards are checked for a while after each claim, as long as an older worker is found, and
-    for :data:`ABSENT_MS` more: in a rebalance, an older worker may own nothing for a moment.
+    time, also because this process is killed. Shards are checked for a while after each claim, as long as an older worker is
+    found, and for :data:`ABSENT_MS` more: in a rebalance, an older worker may own nothing for a moment.
     """
 
     def __init__(self, scripts: FoldScripts, settings: Settings, clock: TrustedClock) -> None:

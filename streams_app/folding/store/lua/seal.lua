@@ -241,7 +241,7 @@ end
 call('HSET', meta, 'clock', string.format('%.0f', clock))
 if gone_packed[1] then drop_format() end
 
--- Returns the lowest timer of packed groups, and sets the timers of its batch anew until it agrees with its group.
+-- The lowest timer of packed groups; sets the timers of its batch anew until it agrees with its group.
 local function lowest_timer(steps)
   local lowest = math.huge
   for _ = 1, math.max(1, steps) do
