@@ -134,7 +134,7 @@ class GroupPacker:
             rest: Any = False
             if count == len(runs) - 1 and self._are_plain(runs[count:]):
                 rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values, may_pack=may_pack)
-                parts += _parts_of(rest)
+                parts += _parts_of(rest) if may_pack else len(rest)
             elif count < len(runs):
                 rest = self._entries(runs[count:], silent_from_ms, may_pack=may_pack)
                 parts += sum(map(_parts_of, rest))

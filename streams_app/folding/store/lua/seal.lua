@@ -168,7 +168,7 @@ local function each_timer(till)
       if is_left then to_timers[#to_timers + 1] = entry end
     end
     fired[#fired + 1] = batch[1]
-    at, read = at + 1, read + #groups
+    at, read = at + 1, read + #entries
   until not batch[1]
 end
 

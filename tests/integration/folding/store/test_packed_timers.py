@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgpack
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -185,3 +186,31 @@ async def test_every_group_is_sealed_although_scripts_die_at_any_write(redis_cli
         assert ({}, set(), []) == (await open_groups(store), await packed_in(store), await batches_of(store))
         await emptied(store)
     assert died > 8
+
+
+async def test_number_of_timers_that_one_script_writes_again_is_bounded(store: ShardStore) -> None:
+    fence = -1
+    for number in range(20):  # each batch has one timer that has passed
+        fence = await fold_at(store, fence, 100 + number, named(1, 100 * number))
+    await store.redis.delete(store.keys.timers)
+    batch = await store.redis.hkeys(store.keys.open)
+    assert 20 == len(batch)
+    for number in range(20):
+        entries: list[Any] = [number, b"s%03d" % (100 * number), 0, 0]
+        for other in range(63):
+            entries += [b"other%d" % other, 0, 1_000 + other]
+        await store.redis.zadd(store.keys.timers, {msgpack.packb(entries, use_bin_type=False): 100 + number})
+    calls = 0
+    found: list[bytes] = []
+    while True:
+        await store.redis.config_resetstat()
+        done = await seal(store, fence, 130, limit=20)
+        counts: Any = await store.redis.info("commandstats")
+        assert counts["cmdstat_hmget"]["calls"] <= 6 + 4  # batches of 64, and the fields of the state
+        found += [entry.member for entry in done.sealed]
+        calls += 1
+        if not done.more:
+            break
+
+    assert sorted(found) == sorted(b"s%03d" % (100 * number) for number in range(20))
+    assert calls > 4
