@@ -299,7 +299,7 @@ def _timers_of_hashes(redis: Redis, shard: StoredShard) -> _Pages:
 
 async def _timers_of_packed(redis: Redis, shard: StoredShard) -> _Pages:
     async for batches, after in _by_score(redis, shard.keys.timers, BATCH // TIMERS_IN_A_BATCH + 1):
-        yield [entry for batch, lowest in batches for entry in timers_in(batch, lowest)], after
+        yield [entry for batch, _ in batches for entry in timers_in(batch)], after
 
 
 async def _by_score(redis: Redis, key: str, size: int) -> _Pages:

@@ -9,6 +9,7 @@ names, one after the other, are one value of the hash ``open`` of the shard. A s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -121,10 +122,10 @@ TIMERS_IN_A_BATCH: Final = 64
 """Maximum number of groups in a batch of the key ``timers``; ``lua/shared/timers.lua`` has the same number."""
 
 
-def timers_in(batch: bytes, lowest: float) -> list[tuple[bytes, float]]:
-    """Return groups and their timers, of which some may be closed, from a batch and its score."""
+def timers_in(batch: bytes) -> list[tuple[bytes, float]]:
+    """Return the groups in a batch, of which some may be closed, and their timers."""
     values = msgpack.unpackb(batch, raw=True)
-    return [(member, lowest + later) for member, later in zip(values[1::3], values[3::3], strict=True)]
+    return list(zip(values[::3], accumulate(values[1::3]), strict=True))
 
 
 def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> OpenGroup | None:

@@ -45,15 +45,15 @@ for _, group in ipairs(found) do
   call('ZREM', first, group)
 end
 -- A timer with the key of a packed group stays until its time has come, also if the group is closed.
-local forgotten, batches = {}, call('ZRANGE', timers, 0, -1, 'WITHSCORES')
+local forgotten, batches = {}, call('ZRANGE', timers, 0, -1)
 for _, group in ipairs(arg.groups) do forgotten[group] = true end
-for b = 1, #batches, 2 do
+for _, batch in ipairs(batches) do
   local rest, has_any = {}, false
-  for group in pairs(forgotten) do has_any = has_any or batches[b]:find(group, 1, true) end
-  for _, entry in ipairs(has_any and entries_of(batches[b], tonumber(batches[b + 1])) or {}) do
+  for group in pairs(forgotten) do has_any = has_any or batch:find(group, 1, true) end
+  for _, entry in ipairs(has_any and entries_of(batch) or {}) do
     if not forgotten[entry[2]] or entry[3] >= arg.below then rest[#rest + 1] = entry end
   end
-  if has_any then replace_batches({batches[b]}, rest) end
+  if has_any then replace_batches({batch}, rest) end
 end
 for _, group in ipairs(arg.groups) do
   counts[3] = counts[3] + call('SREM', flush, group) + call('HDEL', drop, group) + call('HDEL', dropped, group)

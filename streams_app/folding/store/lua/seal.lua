@@ -155,8 +155,8 @@ local function each_timer(till)
       more = true
       return
     end
-    batch = call('ZRANGEBYSCORE', timers, '-inf', till, 'WITHSCORES', 'LIMIT', at, 1)
-    local entries, groups = batch[1] and entries_of(batch[1], tonumber(batch[2])) or {}, {}
+    batch = call('ZRANGEBYSCORE', timers, '-inf', till, 'LIMIT', at, 1)
+    local entries, groups = batch[1] and entries_of(batch[1]) or {}, {}
     for i, entry in ipairs(entries) do
       if entry[1] + quiet_ms >= due_clock then break end
       groups[i] = entry[2]
@@ -248,7 +248,7 @@ local function lowest_timer(steps)
     local batch = call('ZRANGE', timers, 0, 0, 'WITHSCORES')
     if not batch[1] then return math.huge end
     lowest = tonumber(batch[2])
-    local entries, groups, fresh = entries_of(batch[1], lowest), {}, {}
+    local entries, groups, fresh = entries_of(batch[1]), {}, {}
     local function timer_of(entry, packed)
       local g = packed and parts_of(packed)
       return g and g.first == entry[3] and g.silent - g.shorter

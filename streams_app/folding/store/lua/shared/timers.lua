@@ -1,7 +1,7 @@
--- The timers of packed groups. Many share one member of "timers", a batch, which needs an eighth of the memory of a member for each. The
--- score of a batch is its lowest timer. A batch is an array of a first offset, then of each group its key, its first offset minus that
--- one, and its timer minus the lowest, in the order of the timers. An entry counts only while its group is packed and has this first
--- offset; the others are removed when their time has come.
+-- The timers of packed groups. Many share one member of "timers", a batch, which needs a fifth of the memory of a member for each. The
+-- score of a batch is its lowest timer. A batch is an array: for each group its key, its timer and its first offset, in the order of the
+-- timers; both numbers are differences from those of the group before, which are small. An entry counts only while its group is packed
+-- and has this first offset; the others are removed when their time has come.
 local BATCH = 64 -- maximum number of groups in a batch
 
 -- Adds timers: {{timer, group, first offset}, ...}. Returns a set of the batches.
@@ -9,14 +9,14 @@ local function add_timers(entries)
   table.sort(entries, function(a, b) return a[1] < b[1] end)
   local scored, batches = {}, {}
   for from = 1, #entries, BATCH do
-    local lowest, offset = entries[from][1], entries[from][3]
-    local batch = {offset}
+    local batch, timer, offset = {}, 0, 0
     for i = from, math.min(from + BATCH - 1, #entries) do
       local entry = entries[i]
-      batch[#batch + 1], batch[#batch + 2], batch[#batch + 3] = entry[2], entry[3] - offset, entry[1] - lowest
+      batch[#batch + 1], batch[#batch + 2], batch[#batch + 3] = entry[2], entry[1] - timer, entry[3] - offset
+      timer, offset = entry[1], entry[3]
     end
     local packed = pack(batch)
-    scored[#scored + 1], scored[#scored + 2] = lowest, packed
+    scored[#scored + 1], scored[#scored + 2] = entries[from][1], packed
     batches[packed] = true
   end
   in_pages('ZADD', timers, scored)
@@ -33,8 +33,11 @@ local function replace_batches(replaced, entries)
 end
 
 -- Returns the entries of a batch, as add_timers takes them.
-local function entries_of(batch, lowest)
-  local found, values = {}, unpacked(batch)
-  for i = 2, #values, 3 do found[#found + 1] = {lowest + values[i + 2], values[i], values[1] + values[i + 1]} end
+local function entries_of(batch)
+  local found, values, timer, offset = {}, unpacked(batch), 0, 0
+  for i = 1, #values, 3 do
+    timer, offset = timer + values[i + 1], offset + values[i + 2]
+    found[#found + 1] = {timer, values[i], offset}
+  end
   return found
 end
