@@ -144,6 +144,8 @@ local function add(plan, run, ids, reason)
     plan.is_packed = not g and run.names ~= nil
     g = r
     plan.open, plan.opens = g, true
+    -- A script that failed half-way may have left a hash of the packed group that has closed.
+    plan.is_dropped = plan.is_dropped or plan.was_packed and not plan.is_packed
   else
     g.last, g.score, g.events, g.shorter = r.last, r.score, events, r.shorter
     if not plan.is_packed then g.names = g.names + r.names end

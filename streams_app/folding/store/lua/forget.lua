@@ -23,7 +23,7 @@
 
 local found, counts = {}, {0, 0, 0, 0}
 for _, group in ipairs(arg.groups) do
-  local g = group_of(group, call('HGET', open, group))
+  local g = group_of(group, state.format == PACKED and call('HGET', open, group))
   local is_new = g and g.first >= arg.below
   local is_stored = call('EXISTS', prefix .. group, ids_prefix .. group) > 0 or call('HEXISTS', open, group) == 1
   if not is_new and (is_stored or call('ZSCORE', due, group) or call('ZSCORE', first, group)) then

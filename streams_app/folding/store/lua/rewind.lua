@@ -19,6 +19,7 @@ local refused = refusal()
 if refused then return refused end
 if call('ZCARD', first) > 0 or call('ZCARD', outbox) > 0 then return {'refused', 'open-groups'} end
 drop_range()
+call('UNLINK', open, timers) -- no group is open: what a script that failed half-way has left
 drop_format() -- it writes "lost", too
 call('HSET', meta, 'log', arg.log, 'lost', arg.lost, 'fence', arg.to)
 return {'ok'}

@@ -13,6 +13,7 @@
 
 local refused = refusal()
 if refused then return refused end
+if state.format ~= PACKED then call('UNLINK', open, timers) end -- of an older state, which was lost
 local found, groups = call('HRANDFIELD', open, arg.limit, 'WITHVALUES'), {}
 for i = 1, #found, 2 do
   local group, key = found[i], prefix .. found[i]
