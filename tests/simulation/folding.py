@@ -224,7 +224,8 @@ class Folding:
         """Check that nothing is lost, and that groups closed when they had to."""
         mix, server = self._world.mix, self._world.server
         self.ledger.check_end()
-        of_groups = [key for key in server.keys(self.shards) if key.endswith(b":open") or b":group:" in key or b":ids:" in key]
+        ends = b":open", b":timers"
+        of_groups = [key for key in server.keys(self.shards) if key.endswith(ends) or b":group:" in key or b":ids:" in key]
         left = [key for key in of_groups if server.client.exists(key)]
         if left and not server.losses and not mix.dying:
             self._world.report_fault("left", f"nothing is open, and Redis keeps {left}")

@@ -206,6 +206,12 @@ PACKED: Final = (
         CALM,
         (Change("shared/timers.lua", "if not batches[batch] then", "if batch then"),),
     ),
+    Mutant(
+        "the repetition of a failed script does not set the timers of its groups",
+        "The script has failed after it had written a hash, and before it wrote an earlier timer.",
+        DYING_SCRIPTS,
+        (Change(FOLD, "plan.timer = math.huge", "local unchanged"),),
+    ),
 )
 
 REMOVED_TOO_EARLY: Final = (

@@ -1,16 +1,18 @@
 """Packed groups in a simulation: the size from which a group is not packed, and what schedules do with packed groups.
 
-The ledger checks the contents of groups. Here it is checked that older versions never meet a packed group, and counted how many
-there were.
+The ledger checks the contents of groups. Here it is checked that older versions never meet a packed group, and that every open
+group has a timer in time, because without one it would stay open until max hold. It is counted how many packed groups there were.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import msgpack
 import redis
 
 from streams_app.delivery import scripts
@@ -61,6 +63,7 @@ class PackedGroups:
             return
         client: Any = self._world.server.client
         self._packed = set(client.hkeys(keys.open))
+        self._check_timers(client, keys)
         if self._packed:
             self._check_format(client, keys)
             self._count("packed-remains", bool(self._packed - set(client.zrange(keys.first, 0, -1))))
@@ -71,6 +74,29 @@ class PackedGroups:
         has_fence, stored_format, offsets = client.hmget(keys.meta, ["fence", "format", "lost"])
         if has_fence and (stored_format != b"3" or b"packed groups" not in (offsets or b"")):
             self._world.report_fault("format", f"groups are packed, and the shard has format {stored_format} and lost={offsets}")
+
+    def _check_timers(self, client: Any, keys: ShardKeys) -> None:
+        """Check that the timer of every open group is not later than the time from which its silence counts.
+
+        This holds before each script, also if others have failed half-way.
+        """
+        opened = dict(client.zrange(keys.first, 0, -1, withscores=True))
+        epoch, fence, cursor = client.hmget(keys.meta, ["epoch", "fence", "cursor"])
+        if not opened or epoch is None or fence is None:
+            return
+        due, timers = dict(client.zrange(keys.due, 0, -1, withscores=True)), _batched(client, keys)
+        for member, first_offset in opened.items():
+            group = stored_group(client, keys, member)
+            if group is None or group.first_offset != first_offset or group.epoch not in (b"", epoch):
+                continue  # a script that failed half-way has left it
+            if self._world.mix.dying and group.last_offset > int(fence) and member > (cursor or b""):
+                continue  # such a script has not set its timer: the next one does, and until then nothing seals the group
+            is_packed = member in self._packed
+            timer = timers.get((member, group.first_offset)) if is_packed else due.get(member)
+            silent_ms = group.silent_from_ms - group.shorter_ms
+            if timer is None or timer > silent_ms:
+                form = "packed group" if is_packed else "group"
+                self._world.report_fault("timer", f"the {form} {member!r} is silent from {silent_ms}, and its timer is {timer}")
 
     def ran(self, name: str, keys: ShardKeys, given: Mapping[str, Any], reply: Any) -> None:
         """Count the groups that a script has packed or unpacked; check that none is packed while older workers run."""
@@ -95,3 +121,14 @@ class PackedGroups:
         """Return those of some groups that are stored as a hash."""
         client = self._world.server.client
         return [group for group in groups if client.exists(keys.group_prefix + group.decode())]
+
+
+def _batched(client: Any, keys: ShardKeys) -> dict[tuple[bytes, int], float]:
+    """Return the lowest timer of each packed group, by the group and its first offset."""
+    found: dict[tuple[bytes, int], float] = {}
+    for batch, lowest in client.zrange(keys.timers, 0, -1, withscores=True):
+        first_offset, *entries = msgpack.unpackb(batch, raw=True)
+        for member, offsets, later in zip(entries[::3], entries[1::3], entries[2::3], strict=True):
+            entry = member, first_offset + offsets
+            found[entry] = min(lowest + later, found.get(entry, math.inf))
+    return found

@@ -106,7 +106,10 @@ end
 -- caller must split it.
 local function add(plan, run, ids, reason)
   local r, g = numbers_of_run(run), plan.open
-  if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that failed before it wrote the cursor
+  if g and r.first <= g.last then -- folded by a script that failed before it wrote the cursor, and maybe before it wrote the timer
+    plan.timer = math.huge
+    return r.last <= g.last
+  end
   if g and closes_before(g, r.opened) then
     close(plan, closed_by(g, g.score))
     g = nil
