@@ -170,8 +170,10 @@ class Shard:
         """
         with suppress(FencedError, TimeoutError, *REDIS_ERRORS):
             async with asyncio.timeout(min(seconds, SPLIT_SECONDS)):
-                if not self._is_readable and await self.store.packed_groups() <= MOST_UNPACKED:
-                    await self.store.unpack(self.token)  # also if there are none: it removes the format that they have left
+                if not self._is_readable:
+                    # Also if no group is packed: this removes the format that they have left. It is the first request, so Redis
+                    # executes it before the claim of the next owner even if the reply is late.
+                    await self.store.unpack(self.token, MOST_UNPACKED)
                 if self.outbox or not self.outbox.is_exact:
                     await self.store.split(self.token)
 

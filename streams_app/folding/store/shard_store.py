@@ -185,15 +185,10 @@ class ShardStore:
         while above != b"":
             above = (await self._call("split", token=token, above=int(above), limit=SPLIT_RECORDS))[1]
 
-    async def unpack(self, token: str) -> None:
-        """Replace packed groups by a hash for each, as workers of older versions read them."""
-        while (await self._call("unpack", token=token, limit=UNPACKED_GROUPS))[1]:
+    async def unpack(self, token: str, most: int | None = None) -> None:
+        """Replace packed groups by a hash for each, as workers of older versions read them; none if they are more than ``most``."""
+        while (await self._call("unpack", token=token, limit=UNPACKED_GROUPS, most=most))[1]:
             pass
-
-    async def packed_groups(self) -> int:
-        """Return the number of packed groups."""
-        found: Any = await self.redis.hlen(self.keys.open)
-        return int(found)
 
     async def watermark(self) -> int | None:
         """Return the low watermark of the shard; None if Redis has no state.

@@ -5,8 +5,9 @@
 -- KEYS   of the shard, see shared/shard.lua
 -- token  text
 -- limit  maximum number of groups
+-- most   maximum number of packed groups: if there are more, the script changes nothing; missing = any number
 --
--- Returns {"ok", number of packed groups that are left} or {"refused", "no-state" | "token"}.
+-- Returns {"ok", number of packed groups that are left to unpack} or {"refused", "no-state" | "token"}.
 -- Cost    O(limit): about 12 us a group. Repeating it changes nothing.
 -- include shard.lua
 -- include group.lua
@@ -14,6 +15,7 @@
 local refused = refusal()
 if refused then return refused end
 if state.format ~= PACKED then call('UNLINK', open, timers) end -- of an older state, which was lost
+if arg.most and call('HLEN', open) > arg.most then return {'ok', 0} end
 local found, groups = call('HRANDFIELD', open, arg.limit, 'WITHVALUES'), {}
 for i = 1, #found, 2 do
   local group, key = found[i], prefix .. found[i]

@@ -187,12 +187,32 @@ async def test_release_without_redis_ends_in_time(redis_client: Redis, names: Na
     shard = shard_of(redis_client, names)
     await shard.claim(0, 1)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    waits = asyncio.Event()
-    monkeypatch.setattr(shard.store, "packed_groups", waits.wait)
+    monkeypatch.setattr(shard.store, "unpack", lambda *_: asyncio.Event().wait())
     shard.release()
     await shard.make_readable(0.05)
 
     assert {b"sa"} == await packed_in(shard.store)
+
+
+async def test_release_unpacks_groups_although_the_reply_of_redis_is_late(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = shard_of(redis_client, names)
+    await shard.claim(0, 1)
+    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
+    execute = redis_client.execute_command
+
+    async def late(*words: Any, **options: Any) -> Any:
+        reply = await execute(*words, **options)
+        await asyncio.sleep(5.0)  # longer than the release waits
+        return reply
+
+    shard.release()
+    with monkeypatch.context() as slow:
+        slow.setattr(redis_client, "execute_command", late)
+        await shard.make_readable(0.2)
+
+    assert (set(), {b"sa"}) == (await packed_in(shard.store), set(await open_groups(shard.store)))
 
 
 async def test_former_owner_does_not_unpack_groups_of_the_next_one(redis_client: Redis, names: Names) -> None:
