@@ -74,7 +74,7 @@ async def test_state_of_a_newer_format_is_left_as_it_is(
     await redis_client.hset(meta, "format", "99")
     before = await redis_client.hgetall(meta)
 
-    with pytest.raises(NewerStateError, match=r"has format 99, and this version reads formats up to 2") as caught:
+    with pytest.raises(NewerStateError, match=r"has format 99, and this version reads formats up to 3") as caught:
         await use(redis_client, names.app_id, "older")
     assert "token" == caught.value.cause
     assert meta.decode() in str(caught.value)
