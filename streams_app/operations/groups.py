@@ -299,7 +299,12 @@ def _timers_of_hashes(redis: Redis, shard: StoredShard) -> _Pages:
 
 async def _timers_of_packed(redis: Redis, shard: StoredShard) -> _Pages:
     async for batches, after in _by_score(redis, shard.keys.timers, BATCH // TIMERS_IN_A_BATCH + 1):
-        yield [entry for batch, _ in batches for entry in timers_in(batch)], after
+        timers = [timer for batch, _ in batches for timer in timers_in(batch)]
+        async with redis.pipeline(transaction=False) as pipe:
+            for first_offset, _ in timers:
+                pipe.zrangebyscore(shard.keys.first, first_offset, first_offset)
+            found = await pipe.execute()
+        yield [(member, timer) for (_, timer), members in zip(timers, found, strict=True) for member in members], after
 
 
 async def _by_score(redis: Redis, key: str, size: int) -> _Pages:

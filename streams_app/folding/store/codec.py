@@ -122,10 +122,10 @@ TIMERS_IN_A_BATCH: Final = 64
 """Maximum number of groups in a batch of the key ``timers``; ``lua/shared/timers.lua`` has the same number."""
 
 
-def timers_in(batch: bytes) -> list[tuple[bytes, float]]:
-    """Return the groups in a batch, of which some may be closed, and their timers."""
-    values = msgpack.unpackb(batch, raw=True)
-    return list(zip(values[::3], accumulate(values[1::3]), strict=True))
+def timers_in(batch: bytes) -> list[tuple[int, int]]:
+    """Return the timers in a batch, each after the first offset of its group, which may be closed."""
+    values = msgpack.unpackb(batch)
+    return list(zip(accumulate(values[1::2]), accumulate(values[::2]), strict=True))
 
 
 def unpack_open_group(content: Sequence[bytes], ids: Sequence[Any] = ()) -> OpenGroup | None:

@@ -11,7 +11,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
                                                 several records); while a range is in progress: to, cursor, cap, arrived, digest;
                                                 if the quiet period sets itself: learned, and quiet while a range is in progress
 ``due``                                 zset    group that is a hash → timer (ms): it is checked one quiet period after this time
-``timers``                              zset    batch of packed groups with their timers → the lowest of these (see
+``timers``                              zset    batch of the timers of packed groups → the lowest of these (see
                                                 ``lua/shared/timers.lua``)
 ``first``                               zset    group → first offset of its open fold
 ``open``                                hash    group → packed group: its numbers and a map of its changed names (see

@@ -314,14 +314,14 @@ if #elsewhere > 0 or taken < count then records, lowest = sessions_in_outbox(ses
 local sealed_records, session_records = table.concat(sealed), session_number - #elsewhere
 lowest = session_records > 0 and math.min(lowest, lowest_sealed) or lowest_sealed
 add_block(lowest, records .. sealed_records, session_records + #sealed)
-local to_due, to_timers, to_first, to_open, gone, not_due, not_packed = {}, {}, {}, {}, {}, {}, {}
+local to_due, to_timers, to_first, to_open, gone, not_due, not_packed, left = {}, {}, {}, {}, {}, {}, {}, {}
 -- Plans to remove the packed form of a group, also of one that is opened now: a script that failed half-way may have left it.
 local function drops_packed(group)
   if state.format == PACKED then not_packed[#not_packed + 1] = group end
 end
 local function set_timer(group, first_offset, timer, is_packed)
   if is_packed then
-    to_timers[#to_timers + 1] = {timer, group, first_offset}
+    to_timers[#to_timers + 1] = {timer, first_offset}
   else
     to_due[#to_due + 1], to_due[#to_due + 2] = timer, group
   end
@@ -393,6 +393,7 @@ for p = 1, #plans do
     end
   elseif plan.opened_at then
     gone[#gone + 1] = plan.group
+    if plan.was_packed then left[#left + 1] = plan.key end -- a script that failed half-way may have left a hash with less of the group
   end
   if not plan.is_packed and (plan.was_packed or plan.opens) then drops_packed(plan.group) end
   if plan.opened_at and not plan.was_packed and (plan.is_packed or not g) then not_due[#not_due + 1] = plan.group end
@@ -401,10 +402,10 @@ if to_open[1] then use_packed_format() end
 in_pages('ZADD', due, to_due)
 add_timers(to_timers)
 in_pages('HSET', open, to_open)
--- Before the packed groups: a script that failed may have left a hash with less of a group, which would count without its packed form.
+unlink(left)
+in_pages('HDEL', open, not_packed)
 in_pages('ZREM', due, not_due)
 in_pages('ZREM', first, gone)
-in_pages('HDEL', open, not_packed)
 in_pages('ZADD', first, to_first)
 local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
 if is_done then

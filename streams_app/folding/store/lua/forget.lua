@@ -15,11 +15,9 @@
 --
 -- Returns {"ok", open groups removed, their events, requests and answers removed, records removed, whether nothing else is stored of the
 --         quiet period than "rest": 1 or 0, because another value than "learned" is stored}.
--- Cost    O(groups + blocks): about 10 us each, and the bytes of the blocks; O(packed groups): some 5 ms for 100 000. Repeating it
---         changes nothing.
+-- Cost    O(groups + blocks): about 10 us each, and the bytes of the blocks. Repeating it changes nothing.
 -- include shard.lua
 -- include group.lua
--- include timers.lua
 
 local found, counts = {}, {0, 0, 0, 0}
 for _, group in ipairs(arg.groups) do
@@ -43,17 +41,6 @@ for _, group in ipairs(found) do
   call('HDEL', open, group)
   call('ZREM', due, group)
   call('ZREM', first, group)
-end
--- A timer with the key of a packed group stays until its time has come, also if the group is closed.
-local forgotten, batches = {}, call('ZRANGE', timers, 0, -1)
-for _, group in ipairs(arg.groups) do forgotten[group] = true end
-for _, batch in ipairs(batches) do
-  local rest, has_any = {}, false
-  for group in pairs(forgotten) do has_any = has_any or batch:find(group, 1, true) end
-  for _, entry in ipairs(has_any and entries_of(batch) or {}) do
-    if not forgotten[entry[2]] or entry[3] >= arg.below then rest[#rest + 1] = entry end
-  end
-  if has_any then replace_batches({batch}, rest) end
 end
 for _, group in ipairs(arg.groups) do
   counts[3] = counts[3] + call('SREM', flush, group) + call('HDEL', drop, group) + call('HDEL', dropped, group)

@@ -57,7 +57,8 @@ local fired, to_timers, no_timer, early = {}, {}, {}, 0
 -- Plans to remove the keys of a group, which are those of an older state if it has no numbers.
 local function remove(group, g, packed)
   gone[#gone + 1] = group
-  if packed then gone_packed[#gone_packed + 1] = group else gone_keys[#gone_keys + 1] = prefix .. group end
+  if packed then gone_packed[#gone_packed + 1] = group end
+  gone_keys[#gone_keys + 1] = prefix .. group -- also of a packed group: a script that failed half-way may have left a hash with less of it
   if arg.dedupe or not g or g.ids > 0 then gone_keys[#gone_keys + 1] = ids_prefix .. group end
   answered[#answered + 1] = group
 end
@@ -85,18 +86,16 @@ local function read_all(key)
 end
 
 -- Plans to seal a group, or to set its timer anew if the group is not due yet. Returns false if this script has done enough work.
-local function take(group, packed, why, is_timer, first_offset)
+local function take(group, packed, why, is_timer)
   if seen[group] then return true end
   if taken + early >= limit or bytes > MAX_BYTES then
     more = true
     return false
   end
-  local key, g, names = prefix .. group, nil, nil
-  if packed then g, names = parts_of(packed) end
-  if first_offset and g.first ~= first_offset then return true end -- the timer of an earlier group
   seen[group] = true
+  local key, g, names = prefix .. group, nil, nil
   if packed then
-    is_leaving = false
+    g, names = parts_of(packed)
   elseif is_leaving then -- one call costs less than two: if the previous group was due, this one is likely to be due, too
     g, names = read_all(key)
   else
@@ -106,7 +105,7 @@ local function take(group, packed, why, is_timer, first_offset)
   if not is_leaving then
     early = early + 1
     if packed then
-      to_timers[#to_timers + 1] = {g.silent - g.shorter, group, g.first}
+      to_timers[#to_timers + 1] = {g.silent - g.shorter, g.first}
     else
       later[#later + 1], later[#later + 2] = g.silent - g.shorter, group
     end
@@ -147,7 +146,21 @@ local function each_of(page_at, visit)
   until #page < most
 end
 
--- Visits packed groups whose timers have passed. Entries whose time has not come, or that this script cannot visit, stay in "timers".
+-- Calls a function with each packed group of some timers, its field of "open", and its timer.
+local function each_packed(entries, visit)
+  local groups, owners = {}, {}
+  for _, entry in ipairs(entries) do
+    local offset = string.format('%.0f', entry[2])
+    for _, group in ipairs(call('ZRANGEBYSCORE', first, offset, offset)) do
+      groups[#groups + 1], owners[#owners + 1] = group, entry
+    end
+  end
+  for i, packed in ipairs(packed_among(groups)) do
+    if packed then visit(groups[i], packed, owners[i]) end
+  end
+end
+
+-- Visits packed groups whose timers have passed. Those whose time has not come, or that this script cannot visit, stay in "timers".
 local function each_timer(till)
   local at, read, batch = 0, 0, nil
   repeat
@@ -156,17 +169,14 @@ local function each_timer(till)
       return
     end
     batch = call('ZRANGEBYSCORE', timers, '-inf', till, 'LIMIT', at, 1)
-    local entries, groups = batch[1] and entries_of(batch[1]) or {}, {}
+    local entries, passed = batch[1] and entries_of(batch[1]) or {}, {}
     for i, entry in ipairs(entries) do
-      if entry[1] + quiet_ms >= due_clock then break end
-      groups[i] = entry[2]
+      local list = entry[1] + quiet_ms < due_clock and passed or to_timers
+      list[#list + 1] = entry
     end
-    local packed = packed_among(groups)
-    for i, entry in ipairs(entries) do
-      local group, stored = entry[2], packed[i]
-      local is_left = i > #groups or stored and not take(group, stored, 'due', true, entry[3]) or stay[group]
-      if is_left then to_timers[#to_timers + 1] = entry end
-    end
+    each_packed(passed, function(group, packed, entry)
+      if not take(group, packed, 'due', true) or stay[group] then to_timers[#to_timers + 1] = entry end
+    end)
     fired[#fired + 1] = batch[1]
     at, read = at + 1, read + #entries
   until not batch[1]
@@ -226,12 +236,12 @@ if #answers > 0 then call('EXPIRE', dropped, DROPPED_SECONDS) end
 local records = table.concat(sealed)
 add_block(lowest, records, #sealed)
 unlink(gone_keys)
+in_pages('HDEL', open, gone_packed)
 in_pages('ZREM', due, gone)
 in_pages('ZADD', due, later)
 in_pages('ZREM', due, no_timer)
 in_pages('ZREM', first, gone)
-in_pages('HDEL', open, gone_packed) -- last: a script that failed may have left a hash with less of a group, which would count then
-replace_batches(fired, to_timers) -- afterwards: a packed group whose timer is gone would stay open until max hold
+replace_batches(fired, to_timers) -- last: a packed group without a timer would stay open until max hold
 in_pages('HDEL', drop, done)
 if is_flush and not more and not next(stay) then
   call('DEL', flush)
@@ -248,18 +258,16 @@ local function lowest_timer(steps)
     local batch = call('ZRANGE', timers, 0, 0, 'WITHSCORES')
     if not batch[1] then return math.huge end
     lowest = tonumber(batch[2])
-    local entries, groups, fresh = entries_of(batch[1]), {}, {}
-    local function timer_of(entry, packed)
-      local g = packed and parts_of(packed)
-      return g and g.first == entry[3] and g.silent - g.shorter
-    end
-    local timer = timer_of(entries[1], packed_among({entries[1][2]})[1])
-    if timer and timer <= lowest then return lowest end
-    for n, entry in ipairs(entries) do groups[n] = entry[2] end
-    for n, packed in ipairs(packed_among(groups)) do
-      timer = timer_of(entries[n], packed)
-      if timer then fresh[#fresh + 1] = {timer, groups[n], entries[n][3]} end
-    end
+    local entries, fresh, agrees = entries_of(batch[1]), {}, false
+    each_packed({entries[1]}, function(_, packed)
+      local g = parts_of(packed)
+      agrees = agrees or g.silent - g.shorter <= lowest
+    end)
+    if agrees then return lowest end
+    each_packed(entries, function(_, packed)
+      local g = parts_of(packed)
+      fresh[#fresh + 1] = {g.silent - g.shorter, g.first}
+    end)
     replace_batches({batch[1]}, fresh)
   end
   return lowest

@@ -47,8 +47,9 @@ async def fold_at(store: ShardStore, fence: int, groups: list[bytes], at_ms: int
 async def timers(store: ShardStore) -> dict[bytes, int]:
     pairs: Any = await store.redis.zrange(store.keys.due, 0, -1, withscores=True)
     batches: Any = await store.redis.zrange(store.keys.timers, 0, -1)
-    for batch in batches:
-        pairs += timers_in(batch)
+    for first_offset, timer in [entry for batch in batches for entry in timers_in(batch)]:
+        members: Any = await store.redis.zrangebyscore(store.keys.first, first_offset, first_offset)
+        pairs += [(member, timer) for member in members]
     assert len(dict(pairs)) == len(pairs), "a group has two timers"
     return {group: int(timer) for group, timer in pairs}
 

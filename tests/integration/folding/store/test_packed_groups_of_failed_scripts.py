@@ -15,7 +15,7 @@ from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.shard_store import ShardStore
 from tests.helpers.folding.scripts import EPOCH, PARTITIONS, chunk_of, edited, new_store, outbox_of, seal, send
 from tests.simulation.mutants import Mutant
-from tests.simulation.mutants_packed import REMOVED_TOO_EARLY
+from tests.simulation.mutants_packed import REMAINS
 from tests.simulation.redis import dying
 
 BOUNDS = Bounds(quiet_ms=10, hold_ms=40, max_events=3)
@@ -56,9 +56,7 @@ async def test_group_that_a_failed_script_has_sealed_does_not_continue_as_a_form
             assert record.last_offset - record.first_offset + 1 == record.events
 
 
-@pytest.mark.parametrize(
-    ("mutant", "script"), [(REMOVED_TOO_EARLY[0], "fold"), (REMOVED_TOO_EARLY[1], "seal")], ids=["fold", "seal"]
-)
-async def test_broken_order_of_removal_is_detected(redis_client: Redis, mutant: Mutant, script: str) -> None:
+@pytest.mark.parametrize(("mutant", "script"), [(REMAINS[0], "fold"), (REMAINS[1], "seal")], ids=["fold", "seal"])
+async def test_remains_that_are_kept_are_detected(redis_client: Redis, mutant: Mutant, script: str) -> None:
     with mutant.applied(), pytest.raises(AssertionError, match="events"):
         await test_group_that_a_failed_script_has_sealed_does_not_continue_as_a_former_hash(redis_client, script)

@@ -93,7 +93,7 @@ async def test_unpacking_does_not_replace_a_group_by_one_of_an_older_state(store
     await left_by_an_older_state(store)
     await store.unpack("me")
 
-    assert 0 == await store.packed_groups()
+    assert set() == await packed_in(store)
     assert {b"old", b"new"} == set((await open_groups(store))[b"sa"].names)
 
 
