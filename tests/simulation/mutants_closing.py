@@ -115,7 +115,7 @@ LIMITS: Final = (
         "a later aggregate replaces an earlier one",
         "A sum contains only the events of the last range.",
         ("",),
-        (Change("shared/names.lua", "former and aggregates and combined(former, value) or value", "value"),),
+        (Change("shared/names.lua", "value = combined(former, value)", "local unchanged"),),
     ),
     Mutant(
         "aggregates are written before the counters of their group",

@@ -172,6 +172,12 @@ PACKED: Final = (
         (Change(CLAIM, "call('UNLINK', due, first, outbox, open, timers)", "call('UNLINK', due, first, outbox)"),),
     ),
     Mutant(
+        "seal does not read the timers of packed groups",
+        "They stay open until max hold.",
+        CALM,
+        (Change(SEAL, "    each_timer(till)", "    local unchanged"),),
+    ),
+    Mutant(
         "timers of a batch that have not passed are dropped",
         "Their groups stay open until max hold.",
         CALM,

@@ -75,28 +75,38 @@ class PackedGroups:
         if has_fence and (stored_format != b"3" or b"packed groups" not in (offsets or b"")):
             self._world.report_fault("format", f"groups are packed, and the shard has format {stored_format} and lost={offsets}")
 
+    def _open_groups(self, client: Any, keys: ShardKeys) -> Iterator[tuple[bytes, StoredGroup]]:
+        """Return the open groups which no range in progress may change; not what scripts that failed half-way have left."""
+        epoch, fence, cursor = client.hmget(keys.meta, ["epoch", "fence", "cursor"])
+        if epoch is None or fence is None:
+            return
+        for member, first_offset in client.zrange(keys.first, 0, -1, withscores=True):
+            group = stored_group(client, keys, member)
+            if group is None or group.first_offset != first_offset or group.epoch not in (b"", epoch):
+                continue
+            if group.last_offset <= int(fence) or member <= (cursor or b""):
+                yield member, group
+
     def _check_timers(self, client: Any, keys: ShardKeys) -> None:
         """Check that the timer of every open group is not later than the time from which its silence counts.
 
         This holds before each script, also if others have failed half-way.
         """
-        opened = dict(client.zrange(keys.first, 0, -1, withscores=True))
-        epoch, fence, cursor = client.hmget(keys.meta, ["epoch", "fence", "cursor"])
-        if not opened or epoch is None or fence is None:
-            return
         due, timers = dict(client.zrange(keys.due, 0, -1, withscores=True)), _batched(client, keys)
-        for member, first_offset in opened.items():
-            group = stored_group(client, keys, member)
-            if group is None or group.first_offset != first_offset or group.epoch not in (b"", epoch):
-                continue  # a script that failed half-way has left it
-            if self._world.mix.dying and group.last_offset > int(fence) and member > (cursor or b""):
-                continue  # such a script has not set its timer: the next one does, and until then nothing seals the group
+        for member, group in self._open_groups(client, keys):
             is_packed = member in self._packed
             timer = timers.get((member, group.first_offset)) if is_packed else due.get(member)
             silent_ms = group.silent_from_ms - group.shorter_ms
             if timer is None or timer > silent_ms:
                 form = "packed group" if is_packed else "group"
                 self._world.report_fault("timer", f"the {form} {member!r} is silent from {silent_ms}, and its timer is {timer}")
+
+    def _check_sealed(self, client: Any, keys: ShardKeys, quiet_ms: int, clock_ms: int) -> None:
+        """Check that a seal which has nothing more to do has left no group whose quiet period is over."""
+        for member, group in self._open_groups(client, keys):
+            due_ms = group.silent_from_ms - group.shorter_ms + quiet_ms
+            if due_ms < clock_ms:
+                self._world.report_fault("timer", f"{member!r} is open, and has been due for {clock_ms - due_ms} ms")
 
     def ran(self, name: str, keys: ShardKeys, given: Mapping[str, Any], reply: Any) -> None:
         """Count the groups that a script has packed or unpacked; check that none is packed while older workers run."""
@@ -109,6 +119,8 @@ class PackedGroups:
         self._count("unpacked" if name == "unpack" else "outgrown", len(self._hashes(keys, self._packed - packed)))
         if given.get("singly") and new:
             self._world.report_fault("older", f"{name} has packed {new} although an older worker runs")
+        if name == "seal" and given.get("quiet_ms") is not None and reply[2] == b"0":
+            self._check_sealed(client, keys, int(given["quiet_ms"]), int(reply[1]))
         # A seal follows the check for older workers, except that a late request may have packed a group.
         if name == "seal" and given["singly"] and packed and "lossy" not in mix.faults and not mix.fragile and not mix.dying:
             self._world.report_fault("older", f"{packed} stay packed although an older worker runs")
