@@ -35,7 +35,7 @@ FORMATS: Final = (
         (),
         (
             Change(
-                "errors:check_state_format", "if stored is not None and not (stored.isdigit() and int(stored) <= STATE_FORMAT):",
+                "errors:check_state_format", "if stored is not None and not is_readable_format(stored):",
                 "if not what:",
             ),
         ),
