@@ -32,7 +32,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_open_groups", "gauge", ("fold",), "Open groups in the partitions of this worker.",
-        "Each costs about 450 bytes of Redis; shorten the quiet period or the hold.",
+        "Each costs about 250 bytes of Redis; shorten the quiet period or the hold.",
     ),
     Description(
         "streams_app_groups_dropped_total", "counter", ("fold",), "Open groups dropped on request, without a record.",

@@ -314,7 +314,7 @@ def charts_of(reader: ConsoleReader, fold: Fold, workers: Sequence[ServerState],
     delays = _delays(rate("emit_delay_seconds_sum"), rate("emit_delay_seconds_count"))
     yield chart("delay", "Delay after due", "seconds", "From the time at which a group is due to its emission, on average.",
                 next((point for point in reversed(delays) if point is not None), None), Series("delay", delays))  # fmt: skip
-    yield chart("groups", "Open groups", "groups", "Each costs about 450 bytes of Redis.", last("open_groups"),
+    yield chart("groups", "Open groups", "groups", "Each costs about 250 bytes of Redis.", last("open_groups"),
                 Series("open groups", gauge("open_groups")))  # fmt: skip
     yield chart("overdue", "Oldest overdue", "seconds", "Above a few ticks: emission is behind.",
                 last("oldest_overdue_seconds", "max"), Series("overdue", gauge("oldest_overdue_seconds", "max")))  # fmt: skip

@@ -187,7 +187,11 @@ async def test_release_without_redis_ends_in_time(redis_client: Redis, names: Na
     shard = shard_of(redis_client, names)
     await shard.claim(0, 1)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    monkeypatch.setattr(shard.store, "unpack", lambda *_: asyncio.Event().wait())
+
+    async def no_reply(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(shard.store, "unpack", no_reply)
     shard.release()
     await shard.make_readable(0.05)
 

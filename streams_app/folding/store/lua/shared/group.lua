@@ -1,8 +1,8 @@
 -- An open group as stored, in one of two forms. A packed group is a field of the hash "open": its numbers and a map of its changed names,
--- one after the other. Any other group is a hash of its own, of its changed names with, in one field, its numbers: a group with many
--- names, to which one more is added for less, with kept events or ids, or that older versions may read. The numbers are packed in the
--- order of StoredGroup in codec.py, with times and offsets as differences, which need less memory. A run of events in a request has the
--- same encoding, as the group that it would open.
+-- one after the other. Any other group is a hash of its own, with its changed names and, in one field, its numbers: a group with many
+-- names, because it costs less to add one more to a hash, with kept events or ids, or that older versions may read. The numbers are
+-- packed in the order of StoredGroup in codec.py, with times and offsets as differences, which need less memory. A run of events in a
+-- request has the same encoding, as the group that it would open.
 local INFO = '\255' -- the field of the numbers; it is not UTF-8, so no changed name is equal to it
 local PACKED_BYTES = 400 -- maximum size of the packed names of a packed group, as in codec.py
 
