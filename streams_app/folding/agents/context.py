@@ -61,7 +61,7 @@ class OlderWorkers:
         self._checked_ms: int | None = None
         self._watched_until_ms = 0
         self._exist: bool | None = None
-        self._found_ms: int | None = None
+        self._absent_since_ms: int | None = None
 
     async def exist(self) -> bool:
         """Return whether an older worker owned a shard at the last check; True before the first one."""
@@ -71,8 +71,10 @@ class OlderWorkers:
             self._checked_ms = now_ms  # before the check: other shards need not wait for it
             found = await self._own_shards()
             if found:
-                self._found_ms = now_ms
-            found = self._found_ms is not None and now_ms - self._found_ms < ABSENT_MS
+                self._absent_since_ms = None
+            elif self._exist:  # not since the last check that found one: nobody checks in a rebalance, which may take longer
+                self._absent_since_ms = now_ms if self._absent_since_ms is None else self._absent_since_ms
+                found = now_ms - self._absent_since_ms < ABSENT_MS
             if found and not self._exist:
                 logger.info("an older version runs, records and groups are stored one by one")
             elif self._exist and not found:
