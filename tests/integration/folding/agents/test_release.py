@@ -204,7 +204,7 @@ async def test_release_unpacks_groups_although_the_reply_of_redis_is_late(
     shard = shard_of(redis_client, names)
     await shard.claim(0, 1)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    execute = redis_client.execute_command
+    execute: Any = redis_client.execute_command
 
     async def late(*words: Any, **options: Any) -> Any:
         reply = await execute(*words, **options)
