@@ -77,7 +77,7 @@ async def test_group_that_opens_again_as_a_hash_has_nothing_of_a_hash_that_a_fai
 
 
 async def left_by_an_older_state(store: ShardStore) -> None:
-    """Store packed groups of a state that was lost, and a hash of the present one, as an older version has written it."""
+    """Store packed groups of a former state, and a hash of the present one, as an older version has written it."""
     await fold(store, -1, chunk_of([FoldEvent(0, 1_000, b"sa", {"old": 1})]))
     remains: Any = await store.redis.dump(store.keys.open)
     await store.unpack("me")
