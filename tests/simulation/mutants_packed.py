@@ -181,13 +181,13 @@ PACKED: Final = (
         "timers of a batch that have not passed are dropped",
         "Their groups stay open until max hold.",
         CALM,
-        (Change(SEAL, "local is_left = i > #groups or ", "local is_left = "),),
+        (Change(SEAL, "due_clock and passed or to_timers", "due_clock and passed or {}"),),
     ),
     Mutant(
         "an early timer of a packed group is not set again",
         "The group stays open until max hold.",
         CALM,
-        (Change(SEAL, "to_timers[#to_timers + 1] = {g.silent - g.shorter, group, g.first}", "local unchanged"),),
+        (Change(SEAL, "to_timers[#to_timers + 1] = {g.silent - g.shorter, g.first}", "local unchanged"),),
     ),
     Mutant(
         "a group that becomes a hash has only its timer of a packed group",

@@ -6,18 +6,16 @@ group has a timer in time, because without one it would stay open until max hold
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-import msgpack
 import redis
 
 from streams_app.delivery import scripts
 from streams_app.folding.store import codec
-from streams_app.folding.store.codec import INFO_FIELD, StoredGroup, parts_of
+from streams_app.folding.store.codec import INFO_FIELD, StoredGroup, parts_of, timers_in
 from streams_app.folding.store.keys import ShardKeys
 from streams_app.folding.store.scripts import FoldScripts
 
@@ -95,7 +93,7 @@ class PackedGroups:
         due, timers = dict(client.zrange(keys.due, 0, -1, withscores=True)), _batched(client, keys)
         for member, group in self._open_groups(client, keys):
             is_packed = member in self._packed
-            timer = timers.get((member, group.first_offset)) if is_packed else due.get(member)
+            timer = timers.get(group.first_offset) if is_packed else due.get(member)
             silent_ms = group.silent_from_ms - group.shorter_ms
             if timer is None or timer > silent_ms:
                 form = "packed group" if is_packed else "group"
@@ -135,12 +133,11 @@ class PackedGroups:
         return [group for group in groups if client.exists(keys.group_prefix + group.decode())]
 
 
-def _batched(client: Any, keys: ShardKeys) -> dict[tuple[bytes, int], float]:
-    """Return the lowest timer of each packed group, by the group and its first offset."""
-    found: dict[tuple[bytes, int], float] = {}
+def _batched(client: Any, keys: ShardKeys) -> dict[int, int]:
+    """Return of each first offset when seal reads its timer: not before the time of the batch."""
+    found: dict[int, int] = {}
     for batch, lowest in client.zrange(keys.timers, 0, -1, withscores=True):
-        first_offset, *entries = msgpack.unpackb(batch, raw=True)
-        for member, offsets, later in zip(entries[::3], entries[1::3], entries[2::3], strict=True):
-            entry = member, first_offset + offsets
-            found[entry] = min(lowest + later, found.get(entry, math.inf))
+        for first_offset, timer in timers_in(batch):
+            read_at = max(int(lowest), timer)
+            found[first_offset] = min(read_at, found.get(first_offset, read_at))
     return found
