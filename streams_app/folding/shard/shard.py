@@ -38,7 +38,7 @@ from streams_app.redis_access.client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
 
-SPLIT_SECONDS: Final = 1.0
+SPLIT_SECONDS: Final = 2.0
 """Maximum time for which the release of a shard waits until older versions can read its state, see :meth:`Shard.make_readable`."""
 
 MOST_UNPACKED: Final = 20_000

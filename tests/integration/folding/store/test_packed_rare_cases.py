@@ -108,7 +108,7 @@ async def test_rewind_leaves_no_format_of_packed_groups(store: ShardStore) -> No
     await store.redis.delete(store.keys.first)  # as if a script that seals the group had failed
     await store.rewind("me", 0, -1, [], 1)
     await fold(store, -1, chunk_of([FoldEvent(0, 1_000, b"sb", {"u": 1})]))
-    lost: Any = await store.redis.hget(store.keys.meta, "lost")
+    text: Any = await store.redis.hget(store.keys.meta, "lost")
 
     assert {b"sb"} == await packed_in(store)
-    assert lost.startswith(b"1 (")
+    assert text.startswith(b"1 (")
