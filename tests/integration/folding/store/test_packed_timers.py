@@ -27,6 +27,7 @@ from tests.helpers.folding.scripts import (
     seal,
     state_of,
 )
+from tests.simulation.mutants_packed import WRITTEN_AGAIN
 from tests.simulation.redis import dying
 
 
@@ -220,3 +221,18 @@ async def test_number_of_timers_that_one_script_writes_again_is_bounded(store: S
 
     assert sorted(found) == sorted(b"s%03d" % (100 * number) for number in range(20))
     assert calls > 4
+
+
+async def test_batch_whose_groups_all_stay_open_is_kept(redis_client: Redis) -> None:
+    store = new_store(redis_client)
+    await store.claim("me", -1, EPOCH, "")
+    fence = await fold_at(store, -1, 100, [b"sa"])
+    await store.redis.hset(store.keys.meta, "fence", fence - 1)  # the range may have more of the group
+    assert () == tuple((await seal(store, fence - 1, 111, limit=500)).sealed)
+
+    assert [[(b"sa", 100)]] == await batches_of(store)
+
+
+async def test_removed_batch_is_detected(redis_client: Redis) -> None:
+    with WRITTEN_AGAIN[0].applied(), pytest.raises(AssertionError, match="sa"):
+        await test_batch_whose_groups_all_stay_open_is_kept(redis_client)
