@@ -235,7 +235,7 @@ REMAINS: Final = (
 )
 """Schedules detect them too rarely: two scripts must fail half-way for one group. The test of the scripts fails with both."""
 
-WRITTEN_AGAIN: Final = (
+UNCHANGED_BATCH: Final = (
     Mutant(
         "a batch of timers that is written again as it was is removed",
         "Its groups stay open until max hold.",

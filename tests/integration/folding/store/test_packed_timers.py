@@ -27,7 +27,7 @@ from tests.helpers.folding.scripts import (
     seal,
     state_of,
 )
-from tests.simulation.mutants_packed import WRITTEN_AGAIN
+from tests.simulation.mutants_packed import UNCHANGED_BATCH
 from tests.simulation.redis import dying
 
 
@@ -234,5 +234,5 @@ async def test_batch_whose_groups_all_stay_open_is_kept(redis_client: Redis) -> 
 
 
 async def test_removed_batch_is_detected(redis_client: Redis) -> None:
-    with WRITTEN_AGAIN[0].applied(), pytest.raises(AssertionError, match="sa"):
+    with UNCHANGED_BATCH[0].applied(), pytest.raises(AssertionError, match="sa"):
         await test_batch_whose_groups_all_stay_open_is_kept(redis_client)
