@@ -24,11 +24,11 @@ HASH_IS_WRITTEN = 2
 """Number of writes after which *unpack* has written a hash, and has not removed the packed group."""
 
 
-async def fold_packed(store: ShardStore, offset: int) -> None:
+async def fold_packed(store: ShardStore, offset: int, *, may_pack: bool = True) -> None:
     """Fold one event of the group."""
     chunk = chunk_of([FoldEvent(offset, 1_000 + offset, b"sa", {f"n{offset}": 1})], BOUNDS)
     packing = GroupPacker(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
-    groups = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}, may_pack=True)
+    groups = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}, may_pack=may_pack)
     await send(store, offset - 1, chunk, groups, BOUNDS)
 
 
@@ -56,7 +56,25 @@ async def test_group_that_a_failed_script_has_sealed_does_not_continue_as_a_form
             assert record.last_offset - record.first_offset + 1 == record.events
 
 
-@pytest.mark.parametrize(("mutant", "script"), [(REMAINS[0], "fold"), (REMAINS[1], "seal")], ids=["fold", "seal"])
+async def test_group_that_opens_as_a_hash_does_not_continue_as_the_packed_one_of_a_failed_script(redis_client: Redis) -> None:
+    for writes in range(MOST_WRITES):
+        store = new_store(redis_client)
+        await store.claim("me", -1, EPOCH, "")
+        with suppress(ResponseError):
+            await fold_packed(edited(store, partial(dying, writes=writes), "fold"), 0)
+        for offset in (0, 1):
+            await fold_packed(store, offset, may_pack=False)
+        await seal(store, 1, 9_000, BOUNDS, everything=True)
+
+        assert [2] == [record.events for record in await outbox_of(store)]
+
+
+async def test_packed_one_of_a_failed_script_that_is_kept_is_detected(redis_client: Redis) -> None:
+    with REMAINS[0].applied(), pytest.raises(AssertionError, match="events"):
+        await test_group_that_opens_as_a_hash_does_not_continue_as_the_packed_one_of_a_failed_script(redis_client)
+
+
+@pytest.mark.parametrize(("mutant", "script"), [(REMAINS[1], "fold"), (REMAINS[2], "seal")], ids=["fold", "seal"])
 async def test_remains_that_are_kept_are_detected(redis_client: Redis, mutant: Mutant, script: str) -> None:
     with mutant.applied(), pytest.raises(AssertionError, match="events"):
         await test_group_that_a_failed_script_has_sealed_does_not_continue_as_a_former_hash(redis_client, script)
