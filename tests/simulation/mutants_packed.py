@@ -233,8 +233,9 @@ REMAINS: Final = (
         ),
     ),
 )
-"""Schedules detect them too rarely: two scripts must fail half-way for one group, or it must open in the other form after one. The tests
-of the scripts fail with them."""
+"""Schedules detect them too rarely: two scripts must fail half-way for one group, or it must open in the other form after one.
+
+The tests of the scripts fail with them."""
 
 UNCHANGED_BATCH: Final = (
     Mutant(
