@@ -13,7 +13,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.shard_store import ShardStore
-from tests.helpers.folding.scripts import EPOCH, PARTITIONS, chunk_of, edited, new_store, outbox_of, seal, send
+from tests.helpers.folding.scripts import EPOCH, PARTITIONS, chunk_of, edited, fold, new_store, outbox_of, seal, send
 from tests.simulation.mutants import Mutant
 from tests.simulation.mutants_packed import REMAINS
 from tests.simulation.redis import dying
@@ -24,12 +24,16 @@ HASH_IS_WRITTEN = 2
 """Number of writes after which *unpack* has written a hash, and has not removed the packed group."""
 
 
-async def fold_packed(store: ShardStore, *offsets: int, may_pack: bool = True) -> None:
-    """Fold events of the group by one script."""
-    chunk = chunk_of([FoldEvent(offset, 1_000 + offset, b"sa", {f"n{offset}": 1}) for offset in offsets], BOUNDS)
+def event_at(offset: int) -> FoldEvent:
+    return FoldEvent(offset, 1_000 + offset, b"sa", {f"n{offset}": 1})
+
+
+async def fold_packed(store: ShardStore, offset: int) -> None:
+    """Fold one event of the group."""
+    chunk = chunk_of([event_at(offset)], BOUNDS)
     packing = GroupPacker(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
-    groups = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}, may_pack=may_pack)
-    await send(store, offsets[0] - 1, chunk, groups, BOUNDS)
+    groups = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}, may_pack=True)
+    await send(store, offset - 1, chunk, groups, BOUNDS)
 
 
 @pytest.mark.parametrize("script", ["fold", "seal"])
@@ -63,9 +67,9 @@ async def test_group_that_opens_as_a_hash_does_not_continue_as_the_packed_one_of
         with suppress(ResponseError):
             await fold_packed(edited(store, partial(dying, writes=writes), "fold"), 0)
         has_folded = await store.redis.hget(store.keys.meta, "fence") == b"0"
-        # Otherwise the next owner folds a longer range.
-        await fold_packed(store, *((1,) if has_folded else (0, 1)), may_pack=False)
-        await fold_packed(store, 2, may_pack=False)
+        for offsets in [(1,), (2,)] if has_folded else [(0, 1), (2,)]:  # the next owner folds a longer range
+            events = [event_at(offset) for offset in offsets]
+            await fold(store, offsets[0] - 1, chunk_of(events, BOUNDS), BOUNDS, events)
         await seal(store, 2, 9_000, BOUNDS, everything=True)
 
         assert [3] == [record.events for record in await outbox_of(store)]
