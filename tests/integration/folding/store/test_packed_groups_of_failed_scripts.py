@@ -76,7 +76,7 @@ async def test_group_that_opens_as_a_hash_does_not_continue_as_the_packed_one_of
 
 
 async def test_packed_one_of_a_failed_script_that_is_kept_is_detected(redis_client: Redis) -> None:
-    with REMAINS[0].applied(), pytest.raises(AssertionError, match="events"):
+    with REMAINS[0].applied(), pytest.raises(AssertionError, match=r"\[3\] == \[2\]"):
         await test_group_that_opens_as_a_hash_does_not_continue_as_the_packed_one_of_a_failed_script(redis_client)
 
 
