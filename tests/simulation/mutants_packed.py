@@ -17,7 +17,6 @@ CALM = ("", "history", "crash rebalance")
 UNPACK = "unpack.lua"
 LEAVES = "if not plan.is_packed and (plan.was_packed or plan.opens) then"
 NAMES = "shared/names.lua"
-JOINS = "elseif aggregates or plan.names or run.names ~= plan.packed then"
 
 PACKED: Final = (
     Mutant(
@@ -42,13 +41,22 @@ PACKED: Final = (
         "names of a run that a packed group lacks are dropped",
         "The record has only the names of the first run.",
         USUAL,
-        (Change(NAMES, JOINS, "elseif aggregates then"),),
+        (Change(NAMES, "elseif run.names ~= plan.packed then", "elseif false then"),),
     ),
     Mutant(
-        "names of a large run are dropped if those of its packed group were read",
+        "names of a packed group that were read are replaced by those of a run",
         "The record lacks names, but only if the counter of names was near its bound.",
         USUAL,
-        (Change(NAMES, JOINS, "elseif aggregates or run.names ~= plan.packed then"),),
+        (Change(NAMES, "if aggregates or plan.names or not run.names then", "if aggregates or not run.names then"),),
+    ),
+    Mutant(
+        "the names of a run are joined as in another group",
+        "The record has the names of another group.",
+        USUAL,
+        (
+            Change(NAMES, "local of_group = joined[packed] or {}", "local of_group = joined[1] or {}"),
+            Change(NAMES, "joined[packed] = of_group", "joined[1] = of_group"),
+        ),
     ),
     Mutant(
         "a packed group whose names stay the same is not written",
@@ -60,7 +68,10 @@ PACKED: Final = (
         "the counter of names of a packed group is that of its first run",
         "The bound on names does not close the group.",
         USUAL,
-        (Change(NAMES, "plan.open.names = plan.count", "local unchanged"),),
+        (
+            Change(NAMES, "plan.open.names = plan.count", "local unchanged"),
+            Change(NAMES, "plan.packed, plan.open.names = joined_with(", "plan.packed = joined_with("),
+        ),
     ),
     Mutant(
         "an entry of several records resets the format of packed groups",

@@ -242,18 +242,15 @@ local function take(group, index, rest, opened_at, packed)
   return true
 end
 
--- The first offsets of those of the given groups that are open, and those that are packed.
+-- The first offsets of the given groups, false if they are not open, and their fields of "open", false if they are not packed.
 local function stored_of(members)
-  local opened_at, asked, found = call('ZMSCORE', first, unpack(members)), {}, {}
+  local opened_at, has_open, packed = call('ZMSCORE', first, unpack(members)), false, {}
   for m = 1, #members do
     opened_at[m] = opened_at[m] and tonumber(opened_at[m])
-    if opened_at[m] then asked[#asked + 1] = members[m] end
+    has_open = has_open or opened_at[m]
   end
-  if state.format == PACKED and asked[1] then
-    local packed = call('HMGET', open, unpack(asked))
-    for m = 1, #asked do found[asked[m]] = packed[m] or nil end
-  end
-  return opened_at, found
+  if has_open and state.format == PACKED then packed = call('HMGET', open, unpack(members)) end
+  return opened_at, packed
 end
 
 local taken, count, opened_at, packed, page_from = 0, #groups / 2, {}, {}, 0
@@ -267,9 +264,9 @@ while taken < count and work < arg.max_work do
     page_from, opened_at, packed = taken, stored_of(members)
   end
   local at = 2 * taken
-  local group, stored = groups[at + 1], opened_at[taken - page_from + 1]
-  if not take(group, taken, groups[at + 2], stored, packed[group]) then
-    local content, g, names = {}, open_group(group, stored, packed[group])
+  local group, stored, value = groups[at + 1], opened_at[taken - page_from + 1], packed[taken - page_from + 1] or nil
+  if not take(group, taken, groups[at + 2], stored, value) then
+    local content, g, names = {}, open_group(group, stored, value)
     if names then
       for name in pairs(unpacked(names)) do content[#content + 1] = name end
     elseif g then

@@ -51,16 +51,36 @@ local function names_of(plan)
   return names
 end
 
--- Adds a run to the names of a packed group. Most runs have the same names as their group, which are then not unpacked.
+-- Returns the packed names of a group with those of a run, and their number. Few sets of names occur in many groups.
+local joined = {}
+local function joined_with(packed, more)
+  local of_group = joined[packed] or {}
+  joined[packed] = of_group
+  if not of_group[more] then
+    local names, count, is_new = unpacked(packed), 0, false
+    for name, value in pairs(unpacked(more)) do
+      is_new = is_new or names[name] ~= value
+      names[name] = value
+    end
+    for _ in pairs(names) do count = count + 1 end
+    of_group[more] = {is_new and pack(names) or packed, count}
+    work = work + NAME * 2 * count
+  end
+  return unpack(of_group[more])
+end
+
+-- Adds a run to the names of a packed group.
 local function join_packed(plan, run)
-  if run.names and not plan.names and not plan.packed then
-    plan.packed = run.names
-  elseif aggregates or plan.names or run.names ~= plan.packed then
+  if aggregates or plan.names or not run.names then
     names_of(plan)
     run = as_hash(run)
     join(plan, run)
     plan.open.names = plan.count
     work = work + NAME * #run / 2
+  elseif not plan.packed then
+    plan.packed = run.names
+  elseif run.names ~= plan.packed then
+    plan.packed, plan.open.names = joined_with(plan.packed, run.names)
   end
 end
 
