@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import redis
 
+from streams_app.errors import STATE_FORMAT
 from streams_app.folding.store.keys import shard_keys
 from tests.helpers.waiting import wait_until
 from tests.helpers.worker.site import LIMIT_SECONDS, Stage, reasons, until_folded
@@ -27,7 +28,7 @@ async def test_worker_leaves_a_partition_with_newer_state_alone_and_folds_the_ot
             assert before == client.hgetall(meta)
             assert "leaving a partition to workers of a newer version" in worker.log()
             assert f"{stage.source}-0 is left to workers of a newer version" in why[0]
-            assert "has format 99, and this version reads formats up to 2" in why[0]
+            assert f"has format 99, and this version reads formats up to {STATE_FORMAT}" in why[0]
 
             client.hdel(meta, "format")
             await worker.wait_ready()
