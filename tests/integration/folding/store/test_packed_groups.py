@@ -18,7 +18,6 @@ from streams_app.folding.store.shard_store import ShardStore
 from tests.helpers.folding.scripts import (
     EPOCH,
     SESSIONS,
-    FormPacker,
     chunk_of,
     edited,
     emptied,
@@ -46,9 +45,7 @@ return redis.call('HMGET', meta, 'fence', 'epoch', 'log', 'lost')
 """What a claim does and reads in the versions up to cfaf9732, which have no format numbers."""
 
 
-@pytest.fixture(autouse=True)
-def _packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FormPacker, "stores_packed", True)
+pytestmark = pytest.mark.usefixtures("stores_packed")
 
 
 async def folded(redis: Redis, events: list[FoldEvent] = EVENTS) -> ShardStore:

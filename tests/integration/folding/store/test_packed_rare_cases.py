@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
@@ -13,13 +12,11 @@ from streams_app.folding.core.event import DetailedEvent, FoldEvent
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.store.shard_store import ShardStore
 from tests.helpers.folding.scripts import (
-    EPOCH,
     SESSIONS,
     WALL,
     FormPacker,
     chunk_of,
     fold,
-    new_store,
     open_groups,
     packed_in,
     seal,
@@ -30,16 +27,12 @@ LONG = {"x" * 450: 1}
 """Names that are too long for a packed group."""
 
 
-@pytest.fixture(autouse=True)
-def _packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FormPacker, "stores_packed", True)
+pytestmark = pytest.mark.usefixtures("stores_packed")
 
 
 @pytest.fixture
-async def store(redis_client: Redis) -> ShardStore:
-    made = new_store(redis_client)
-    await made.claim("me", -1, EPOCH, "")
-    return made
+def store(packed_store: ShardStore) -> ShardStore:
+    return packed_store
 
 
 async def fold_by_event(store: ShardStore, events: list[tuple[int, int, bytes, int]]) -> None:

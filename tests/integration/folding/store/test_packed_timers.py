@@ -15,7 +15,6 @@ from streams_app.folding.store.codec import TIMERS_IN_A_BATCH, timers_in
 from streams_app.folding.store.shard_store import ShardStore
 from tests.helpers.folding.scripts import (
     EPOCH,
-    FormPacker,
     chunk_of,
     edited,
     emptied,
@@ -30,17 +29,12 @@ from tests.helpers.folding.scripts import (
 from tests.simulation.mutants_packed import UNCHANGED_BATCH
 from tests.simulation.redis import dying
 
-
-@pytest.fixture(autouse=True)
-def _packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FormPacker, "stores_packed", True)
+pytestmark = pytest.mark.usefixtures("stores_packed")
 
 
 @pytest.fixture
-async def store(redis_client: Redis) -> ShardStore:
-    made = new_store(redis_client)
-    await made.claim("me", -1, EPOCH, "")
-    return made
+def store(packed_store: ShardStore) -> ShardStore:
+    return packed_store
 
 
 async def fold_at(store: ShardStore, fence: int, at_ms: int, groups: list[bytes]) -> int:
